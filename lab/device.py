@@ -1,0 +1,108 @@
+"""Where kernels run here: on a CUDA GPU, or in Triton's interpreter on the CPU.
+
+Triton decorates its own library when it is imported, so the choice must be made before that. Import this module (or anything
+from `kernels`) before `import triton`.
+"""
+
+import csv
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+HARDWARE = Path(__file__).parents[1] / "book" / "hardware.csv"
+REFERENCE_GPU = "h200"  # the GPU of the recorded runs; its facts stand in where there is no GPU
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The facts of one GPU that a prediction needs."""
+
+    name: str
+    arch: str  # compiler target, such as "sm_90"
+    sms: int  # streaming multiprocessors
+    l2_bytes: int
+    shared_bytes: int  # shared memory of one SM
+    registers: int  # 32-bit registers of one SM
+    bandwidth: float  # device memory, bytes/s
+    peak_flops: dict[str, float]  # FLOP/s by "fp32", "tf32", "bf16", "fp16", "fp8"; dense
+
+
+def hardware_column(column: str) -> dict[str, str]:
+    """Return quantity → value for one GPU of `book/hardware.csv`."""
+    with HARDWARE.open(newline="") as file:
+        return {row["quantity"]: row[column] for row in csv.DictReader(file)}
+
+
+def gpu_named(key: str) -> Gpu:
+    """Return the data-sheet facts of a GPU: "t4", "a100", "h100", "h200" or "b200".
+
+    Raises ValueError for a GPU that `book/hardware.csv` does not list. Sources stand in that file.
+    """
+    with HARDWARE.open(newline="") as file:
+        columns = {name.lower(): name for name in csv.DictReader(file).fieldnames[2:-1]}
+    if key.lower() not in columns:
+        raise ValueError(f"no facts about {key!r}; book/hardware.csv lists {', '.join(columns)}")
+    facts = hardware_column(columns[key.lower()])
+    return Gpu(
+        name=f"NVIDIA {columns[key.lower()]}",
+        arch=facts["compute capability"],
+        sms=int(facts["SMs"]),
+        l2_bytes=int(float(facts["L2 cache"]) * 2**20),
+        shared_bytes=int(float(facts["shared memory per SM"]) * 2**10),
+        registers=int(facts["registers per SM"]),
+        bandwidth=float(facts["memory bandwidth"]) * 1e9,
+        peak_flops={
+            dtype: float(facts[f"peak {dtype}"]) * 1e12
+            for dtype in ("fp32", "tf32", "bf16", "fp16", "fp8")
+            if facts[f"peak {dtype}"]
+        },
+    )
+
+
+def gpu_here() -> Gpu:
+    """Return the GPU of this machine; its data sheet where we have it, else what the driver tells."""
+    properties = torch.cuda.get_device_properties(0)
+    with HARDWARE.open(newline="") as file:
+        listed = csv.DictReader(file).fieldnames[2:-1]
+    for column in listed:
+        if column in properties.name.replace("-", " ").split():
+            return gpu_named(column)
+    return Gpu(
+        name=properties.name,
+        arch=f"sm_{properties.major}{properties.minor}",
+        sms=properties.multi_processor_count,
+        l2_bytes=properties.L2_cache_size,
+        shared_bytes=properties.shared_memory_per_multiprocessor,
+        registers=properties.regs_per_multiprocessor,
+        # kHz × bits, twice per clock
+        bandwidth=properties.memory_clock_rate * 1e3 * properties.memory_bus_width / 8 * 2,
+        peak_flops={},
+    )
+
+
+def choose_interpreter() -> bool:
+    """Return whether kernels are interpreted here, and tell Triton so. Raises RuntimeError when Triton is there already."""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1" or not torch.cuda.is_available()
+    if interpreted:
+        language = sys.modules.get("triton.language")
+        if language is not None and os.environ.get("TRITON_INTERPRET") != "1":
+            raise RuntimeError(
+                "There is no CUDA GPU here, so kernels must run in Triton's interpreter, but Triton was imported first and "
+                "has settled on the GPU. Restart the kernel and import lab or kernels before triton."
+            )
+        os.environ["TRITON_INTERPRET"] = "1"
+    return interpreted
+
+
+INTERPRETED = choose_interpreter()
+DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
+GPU = gpu_named(REFERENCE_GPU) if INTERPRETED else gpu_here()
+
+if INTERPRETED:
+    from lab import guard, interpreter
+
+    interpreter.repair()
+    guard.install()
