@@ -1,0 +1,396 @@
+"""What the GPU compiler makes of a kernel, on a machine with or without a GPU.
+
+`compiled(kernel, *arguments)` gives every stage from Triton's own IR to machine code, and the registers, shared memory
+and occupancy that decide how fast it can be. Triton compiles only outside its interpreter, so one helper process does
+the work (`lab.compiler_worker`), started at first use or ahead of time by `start()`.
+"""
+
+import atexit
+import base64
+import inspect
+import math
+import os
+import re
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import lab.device  # noqa: F401  decides between GPU and interpreter, so it goes before Triton
+
+# isort: split
+import triton
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from lab.compiler_link import Parcel, Worker
+from lab.listing import contains_in_order, keep_lines, mnemonic, readable_lines
+from lab.show import place
+
+TIMEOUT = 60.0  # seconds one kernel may take to compile
+
+
+# What the hardware of a target allows
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one streaming multiprocessor (AMD: compute unit) holds; sizes in bytes, registers of 32 bits."""
+
+    warps: int
+    programs: int
+    shared: int
+    shared_per_program: int
+    shared_reserved: int = 1024  # taken by the system in each program
+    shared_unit: int = 128
+    registers: int = 65536
+    register_unit: int = 256  # registers are given to a warp in multiples of this
+    warp_size: int = 32
+
+
+# Sources: CUDA C++ Programming Guide 13.0, "Technical Specifications per Compute Capability"; for the units, the CUDA
+# occupancy calculator; for gfx942, AMD's "CDNA3 Instruction Set Architecture".
+TARGETS = {
+    "sm_75": Limits(32, 16, 64 * 1024, 64 * 1024, shared_reserved=0, shared_unit=256),
+    "sm_80": Limits(64, 32, 164 * 1024, 163 * 1024),
+    "sm_86": Limits(48, 16, 100 * 1024, 99 * 1024),
+    "sm_89": Limits(48, 24, 100 * 1024, 99 * 1024),
+    "sm_90": Limits(64, 32, 228 * 1024, 227 * 1024),
+    "sm_100": Limits(64, 32, 228 * 1024, 227 * 1024),
+    "sm_120": Limits(48, 24, 100 * 1024, 99 * 1024),
+    "gfx942": Limits(
+        32,
+        32,
+        64 * 1024,
+        64 * 1024,
+        shared_reserved=0,
+        shared_unit=512,
+        registers=131072,
+        register_unit=512,
+        warp_size=64,
+    ),
+}
+THREADS = 1024  # of one program, on every target
+SCHEDULERS = 4  # of one multiprocessor; each has a quarter of the registers and of the warps
+
+
+def occupancy(target: str, registers: int, shared: int, num_warps: int) -> float:
+    """Return the share of a multiprocessor's warps that can be resident at once.
+
+    registers: 32-bit registers of one thread; shared: bytes of shared memory of one program.
+    """
+    limits = TARGETS[target]
+    per_warp = round_up(max(registers, 1) * limits.warp_size, limits.register_unit)
+    warps = min(limits.warps, limits.registers // SCHEDULERS // per_warp * SCHEDULERS)
+    taken = round_up(shared + limits.shared_reserved, limits.shared_unit)
+    by_shared = limits.shared // taken if taken else limits.programs
+    return min(warps // num_warps, limits.programs, by_shared) * num_warps / limits.warps
+
+
+def round_up(number: int, unit: int) -> int:
+    return math.ceil(number / unit) * unit
+
+
+# What comes back
+
+
+@dataclass(frozen=True, repr=False)
+class Compiled:
+    """A kernel as compiled for one target: the text of every stage, and what it takes of the hardware."""
+
+    kernel: str
+    target: str
+    num_warps: int
+    shared: int  # bytes of shared memory of one program
+    stages: dict[str, str] = field(hash=False)
+    binary: bytes
+
+    @property
+    def ttir(self) -> str:
+        """Triton IR: the kernel as Triton reads it, on whole blocks."""
+        return self.stage("ttir")
+
+    @property
+    def ttgir(self) -> str:
+        """Triton GPU IR: the same, with a layout that says which thread holds which elements."""
+        return self.stage("ttgir")
+
+    @property
+    def llir(self) -> str:
+        """LLVM IR: one thread's work, in scalars."""
+        return self.stage("llir")
+
+    @property
+    def ptx(self) -> str:
+        """PTX: NVIDIA's portable assembly, with any number of registers."""
+        return self.stage("ptx")
+
+    @property
+    def asm(self) -> str:
+        """The assembly of the target: PTX for NVIDIA, AMD GCN for AMD."""
+        return self.stage("amdgcn" if self.target.startswith("gfx") else "ptx")
+
+    @cached_property
+    def sass(self) -> str:
+        """SASS: the machine code that an NVIDIA GPU runs, disassembled."""
+        if self.target.startswith("gfx"):
+            raise ValueError(f"SASS is NVIDIA's; for {self.target} read .asm")
+        return self.run_tool(triton.knobs.nvidia.nvdisasm.path, "-c", "-ndf")
+
+    @property
+    def registers(self) -> int:
+        """32-bit registers of one thread."""
+        return self.resources["REG"]
+
+    @property
+    def spills(self) -> int:
+        """32-bit values that each thread keeps in slow local memory because its registers ran out."""
+        return (self.resources["STACK"] + self.resources["LOCAL"]) // 4
+
+    @property
+    def occupancy(self) -> float:
+        """Share of a multiprocessor's warps that can be resident at once: 1.0 hides memory latency best."""
+        return occupancy(self.target, self.registers, self.shared, self.num_warps)
+
+    def count(self, instruction: str) -> int:
+        """Return how many instructions of that name stand in the code; the parts between dots may have others between.
+
+        Names in capitals are looked up in SASS ("LDG.E.128"), others in the assembly: "ld.global.v4" counts
+        `ld.global.L1::evict_last.v4.b32` too.
+        """
+        wanted = instruction.split(".")
+        text = self.sass if instruction.isupper() else self.asm
+        found = (mnemonic(line).split(".") for line in text.splitlines())
+        return sum(parts[0] == wanted[0] and contains_in_order(parts, wanted) for parts in found)
+
+    def view(self, stage: str, about: str | Sequence[str] | None = None, lines: int = 20) -> str:
+        """Return an excerpt of a stage that a person can read: no line tables, no declarations, registers shortened.
+
+        stage: "ttir", "ttgir", "llir", "ptx", "sass" or "asm".
+        about: keep only the lines with one of these words, and labels and branches, so that loops show; None for all.
+        lines: at most this many.
+        """
+        readable = list(readable_lines(self.stage(stage)))
+        words = (about,) if isinstance(about, str) else about
+        excerpt = list(keep_lines(readable, words) if words else readable)
+        left = len(excerpt) - lines
+        return "\n".join(excerpt[:lines] + ([f"… {left} more line{'s' * (left > 1)}"] if left > 0 else []))
+
+    def stage(self, name: str) -> str:
+        """Return the text of a stage by name. Raises ValueError for one that this target does not have."""
+        if name in ("sass", "asm"):
+            return getattr(self, name)
+        if name not in self.stages:
+            raise ValueError(f"{self.target} has no stage {name!r}: choose from {', '.join([*self.stages, 'asm'])}")
+        return self.stages[name]
+
+    @cached_property
+    def resources(self) -> dict[str, int]:
+        """What the finished binary says it takes: REG a thread, STACK and LOCAL bytes a thread."""
+        if self.target.startswith("gfx"):
+            facts = dict(re.findall(r"\.(\w+_count|private_segment_fixed_size):\s+(\d+)", self.asm))
+            return {"REG": int(facts["vgpr_count"]), "STACK": 4 * int(facts["vgpr_spill_count"]), "LOCAL": 0}
+        usage = self.run_tool(triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage")
+        return {name: int(number) for name, number in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
+
+    def run_tool(self, tool: str, *options: str) -> str:
+        """Return what one of the NVIDIA tools in Triton's wheel prints about the binary."""
+        with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+            file.write(self.binary)
+            file.flush()
+            return subprocess.run([tool, *options, file.name], capture_output=True, text=True, check=True).stdout
+
+    def __repr__(self) -> str:
+        warps = f"{self.num_warps} warp{'s' * (self.num_warps > 1)}"
+        return (
+            f"{self.kernel} for {self.target}: {self.registers} registers a thread, {self.spills} spilled, "
+            f"{self.shared:,} bytes of shared memory a program, {warps}, occupancy {self.occupancy:.0%}"
+        )
+
+
+# What the compiler refuses
+
+# The compiler's words → what they mean, in one sentence.
+ADVICE = (
+    (r"Cannot access global variable (\w+)", "Pass {0} as an argument, or make it {0} = tl.constexpr(…)."),
+    (r"Unsupported function referenced: <function (\w+)", "Mark {0} with @triton.jit, as all that a kernel calls."),
+    (r"AST node type: (Break|Continue)", "A GPU loop cannot be left early: put its condition into a mask."),
+    (r"AST node type: (\w+)", "{0} is Python that kernels do not have: keep to if, for, while, assignments and calls."),
+    (r"`return` statements inside", "Compute a condition instead, and return after the loop."),
+    (r"Mismatched type for (\w+) between", "Give {0} one type in both branches, for instance with .to(tl.float32)."),
+    (r"Loop-carried variable (\w+)", "Start {0} with the type it has in the loop: tl.zeros(…, dtype=…) or .to(…)."),
+    (r"K >= (\d+)", "Tensor cores multiply blocks whose inner size is at least {0}: pad with masked zeros."),
+    (r"num_warps must be", "Use 1, 2, 4, 8 or 16."),
+    (r"power of 2", "Use the next power of two, triton.next_power_of_2(n), and mask what is too much."),
+    (r"arange's arguments must be of type", "Sizes of blocks are fixed at compile time: declare it as tl.constexpr."),
+    (r"'(?:int|constexpr)' object has no attribute '(\w+)'",
+     "It is a plain number here (an argument that is 1 becomes one): write tl.full((), n, dtype) instead of .{0}."),
+    (r"Expected dtype .*'fp32'.* but got (\w+)", "Convert to float32 first, x.to(tl.float32): there is none for {0}."),
+    (r"KeyError: .*\.(bfloat16|float16)", "Convert to float32 first, x.to(tl.float32): libdevice has no {0}."),
+    (r"module 'triton.language' has no attribute '(tanh|erf\w*|pow|log1p|expm1|sinh|cosh)'",
+     "{0} lives in libdevice: from triton.language.extra import libdevice."),
+    (r"_semantic", "A plain Python function met a tensor here: use what tl offers, such as tl.cdiv for triton.cdiv."),
+    (r"NameError: (\w+) is not defined", "Give {0} a value on every path before it is used."),
+    (r"threads, and one program", "Use fewer warps."),
+    (r"shared memory", "Use smaller blocks or a smaller num_stages."),
+    (r"exceeds triton maximum tensor numel", "Use a smaller block and loop over the rest, or launch more programs."),
+    (r"incompatible dimensions", "Broadcast only along axes of size 1: x[:, None] and y[None, :]."),
+)  # fmt: skip
+
+
+class CompileError(Exception):
+    """The compiler refused a kernel. The message gives the place, the line, the compiler's words and what they mean."""
+
+    def __init__(self, kernel: str, target: str, words: str, file: str = "", line: int = 0, code: str = ""):
+        self.kernel, self.target = kernel, target
+        self.words = words  # of the compiler, whole
+        self.file, self.line, self.code = file, line, code  # "", 0 and "" where the compiler names no place
+        super().__init__(f"{target} refuses {self.reason}")
+
+    @property
+    def reason(self) -> str:
+        """The message without the target, one sentence a line."""
+        where = f"{self.kernel}, {place(self.file)} line {self.line}: {self.code}" if self.line else self.kernel
+        return "\n".join(filter(None, (where, useful_part(self.words), self.advice)))
+
+    @property
+    def advice(self) -> str:
+        """What to do about it, "" when the compiler's words are not among the frequent ones."""
+        for pattern, advice in ADVICE:
+            if found := re.search(pattern, self.words):
+                return advice.format(*found.groups())
+        return ""
+
+
+def useful_part(words: str) -> str:
+    """Return the line of the compiler's words that says what is wrong, cut to a readable length."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()] or [words]
+    fatal = next((line for line in lines if line.startswith("ptxas") and re.search("fatal|error", line)), lines[0])
+    fatal = re.sub(r" at 0x[0-9a-f]+", "", fatal)
+    sentence = re.match(r".*?[.!](?=\s|$)", fatal) if len(fatal) > 100 else None
+    return sentence[0] if sentence else textwrap.shorten(fatal, 240, placeholder=" …")
+
+
+worker = Worker()
+
+
+def forget_worker() -> None:
+    """Give a forked child a worker of its own: over the parent's pipes, replies would reach the wrong process."""
+    global worker
+    if isinstance(worker, Worker) and worker.process:
+        worker.process.returncode = 0  # not this process's child, so nothing to wait for
+    worker = Worker()
+
+
+os.register_at_fork(after_in_child=forget_worker)
+atexit.register(lambda: worker.stop())
+
+
+# What one calls
+
+
+def start() -> None:
+    """Start the compiler in the background, so that the first `compiled` or `objections` need not wait for it."""
+    worker.start()
+
+
+def compiled(
+    kernel,
+    *arguments,
+    target: str = "sm_90",
+    num_warps: int | None = None,
+    num_stages: int | None = None,
+    **named,
+) -> Compiled:
+    """Return a kernel compiled for a target, as a launch with these arguments would compile it there.
+
+    kernel: a @triton.jit function, also under @triton.autotune (its first configuration counts) or @triton.heuristics.
+    arguments, named: what the launch passes. Of tensors only dtype and alignment matter: device "meta" will do.
+    target: one of `TARGETS`. num_warps, num_stages: 4 and 3 unless the configuration says otherwise.
+    Raises CompileError when the compiler refuses the kernel or it needs more shared memory than the target has,
+    TypeError for arguments that do not fit, and ValueError for an unknown target or a kernel whose source is lost.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"unknown target {target!r}: choose from {', '.join(TARGETS)}")
+    function, values, options = bind(kernel, arguments, named)
+    options |= {name: n for name, n in (("num_warps", num_warps), ("num_stages", num_stages)) if n is not None}
+    return request(function, values, options, target)
+
+
+def objections(launch, targets: Sequence[str] = ("sm_80", "sm_90")) -> list[str]:
+    """Return what the compiler says against a traced launch, one text per reason; empty when every target takes it."""
+    given = {**launch.tensors, **launch.arguments}
+    values = {name: given[name] for name in launch.function.arg_names}
+    known = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+    options = {name: launch.options[name] for name in known if launch.options.get(name) is not None}
+    refused: dict[str, list[str]] = {}
+    for target in targets:
+        try:
+            request(launch.function, values, options, target)
+        except CompileError as error:
+            refused.setdefault(error.reason, []).append(target)
+    return [f"{' and '.join(where)} would refuse {reason}" for reason, where in refused.items()]
+
+
+def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
+    """Return the jitted function under a kernel's decorators, its arguments by name, and the options of the launch."""
+    layers = [kernel]
+    while not isinstance(layers[-1], (InterpretedFunction, JITFunction)):
+        if not hasattr(layers[-1], "fn"):
+            raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @triton.jit")
+        layers.append(layers[-1].fn)
+    function = layers[-1]
+    signature = inspect.signature(function.fn)
+    options = {name: value for name, value in named.items() if name not in signature.parameters}
+    values = {name: value for name, value in named.items() if name in signature.parameters}
+    values.update(signature.bind_partial(*arguments).arguments)
+    for layer in layers[:-1]:
+        if isinstance(layer, triton.runtime.Autotuner):
+            for name, value in layer.configs[0].all_kwargs().items():
+                (values if name in signature.parameters else options).setdefault(name, value)
+        elif isinstance(layer, triton.runtime.Heuristics):
+            for name, choose in layer.values.items():
+                values.setdefault(name, choose({**values, **options}))
+    try:
+        bound = signature.bind(**values)
+    except TypeError as error:
+        raise TypeError(f"{function.fn.__name__}: {error}; pass what a launch passes") from None
+    bound.apply_defaults()
+    return function, dict(bound.arguments), options
+
+
+def request(function, values: dict, options: dict, target: str) -> Compiled:
+    """Return what the worker makes of a jitted function with its arguments by name."""
+    parcel = Parcel()
+    key = parcel.add(function)
+    kernel = function.fn.__name__
+    backend, arch = ("cuda", int(target[3:])) if target.startswith("sm_") else ("hip", target)
+    message = {
+        "kernel": key,
+        "arguments": {name: parcel.encode(value) for name, value in values.items()},
+        "functions": parcel.functions,
+        "options": options,
+        "backend": backend,
+        "arch": arch,
+        "warp_size": TARGETS[target].warp_size,
+    }
+    try:
+        reply = worker.ask(message, TIMEOUT)
+    except TimeoutError:
+        raise CompileError(kernel, target, f"still compiling after {TIMEOUT:.0f} s: try smaller blocks") from None
+    except EOFError as error:
+        words = useful_part(str(error)) or "nothing printed"
+        raise CompileError(kernel, target, f"the compiler itself crashed ({words}): try another block size") from None
+    if "error" in reply:
+        raise CompileError(kernel, target, **reply["error"])
+    threads = reply["num_warps"] * TARGETS[target].warp_size
+    for need, limit, what in (
+        (reply["shared"], TARGETS[target].shared_per_program, "bytes of shared memory"),
+        (threads, THREADS, "threads"),
+    ):
+        if need > limit:
+            raise CompileError(kernel, target, f"needs {need:,} {what}, and one program may have {limit:,}")
+    binary = base64.b64decode(reply["binary"])
+    return Compiled(kernel, target, reply["num_warps"], reply["shared"], reply["stages"], binary)

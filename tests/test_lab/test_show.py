@@ -1,0 +1,116 @@
+"""Source on the page: the right lines under the right title, for a person and for a comparison of outputs."""
+
+import functools
+import html
+import linecache
+import re
+from pathlib import Path
+
+import pytest
+
+import lab.device  # noqa: F401  before Triton
+from kernels import vector_add as module
+from kernels.vector_add import vector_add, vector_add_kernel
+from lab import show as show_module
+from lab.show import ROOT, show
+
+# isort: split
+import triton
+import triton.language as tl
+
+
+def code_of(page: str) -> str:
+    """Return the code that one copies from the HTML: what stands in <code>, without tags."""
+    return html.unescape(re.sub(r"<[^>]+>", "", re.search(r"<code>(.*)</code>", page, re.DOTALL)[1]))
+
+
+FILE = (ROOT / "kernels" / "vector_add.py").read_text()
+
+
+def test_kernel_stands_as_in_its_file():
+    source = show(vector_add_kernel)
+    assert source.text in FILE
+    assert source.text.startswith("@triton.jit\ndef vector_add_kernel(") and "tl.store" in source.text.splitlines()[-1]
+    last = source.first + len(source.text.splitlines()) - 1
+    assert source.title == f"kernels/vector_add.py, lines {source.first} to {last}"
+    assert FILE.splitlines()[source.first - 1] == "@triton.jit"
+
+
+@pytest.mark.parametrize("thing", [vector_add, vector_add_kernel, module, "kernels/vector_add.py", show_module.Source])
+def test_html_and_text_carry_the_same_code(thing):
+    source = show(thing)
+    bundle = source._repr_mimebundle_()
+    assert code_of(bundle["text/html"]) == source.text
+    assert bundle["text/plain"] == f"{source.title}\n\n{source.text}" == str(source) == repr(source)
+
+
+@pytest.mark.parametrize("thing", [module, "kernels/vector_add.py", ROOT / "kernels" / "vector_add.py"])
+def test_whole_file(thing):
+    assert show(thing).text == FILE.rstrip("\n") and show(thing).first == 1
+
+
+def test_range_of_lines_counts_from_the_top_of_what_is_shown():
+    whole, part = show(vector_add_kernel), show(vector_add_kernel, lines=(2, 3))
+    assert part.text == "\n".join(whole.text.split("\n")[1:3]) and part.first == whole.first + 1
+    assert show(vector_add_kernel, lines=1).title == f"kernels/vector_add.py, line {whole.first}"
+
+
+@pytest.mark.parametrize("lines", [0, (3, 2), (1, 1000), (-1, 2)])
+def test_lines_that_are_not_there(lines):
+    with pytest.raises(ValueError, match=r"choose from 1 to \d+"):
+        show(vector_add_kernel, lines=lines)
+
+
+@pytest.mark.parametrize(("thing", "error"), [(3, TypeError), (len, TypeError), ("no/such.py", FileNotFoundError)])
+def test_things_without_a_source(thing, error):
+    with pytest.raises(error, match="show takes a kernel|give a path"):
+        show(thing)
+
+
+def test_under_autotune_and_wraps():
+    tuned = triton.autotune([triton.Config({"BLOCK": 16})], key=["n"])(vector_add_kernel)
+    assert show(tuned) == show(vector_add_kernel)
+
+    @functools.wraps(vector_add)
+    def wrapped(*arguments):
+        return vector_add(*arguments)
+
+    assert show(wrapped) == show(vector_add)
+
+
+def test_notebook_cell_shows_no_path_of_this_machine():
+    file, text = "/tmp/ipykernel_7/1.py", "@triton.jit\ndef f(x, B: tl.constexpr):\n    tl.store(x, '<&>')\n"
+    linecache.cache[file] = (len(text), None, text.splitlines(True), file)
+    names = {"triton": triton, "tl": tl}
+    exec(compile(text, file, "exec"), names)
+    source = show(names["f"])
+    assert source.title == "a notebook cell, lines 1 to 3" and source.text == text.rstrip()
+    assert "&lt;&amp;&gt;" in source.html and code_of(source.html) == source.text
+
+
+def test_numbers_are_those_of_the_file_and_are_not_copied():
+    source = show(vector_add_kernel)
+    numbers = [int(number) for number in re.findall(r'data-n="(\d+)"', source.html)]
+    assert numbers == list(range(source.first, source.first + len(numbers)))
+    assert len(numbers) == len(source.text.splitlines())
+
+
+def test_colours_are_legible_on_light_and_dark():
+    for theme in (0, 1):
+        background = luminance(show_module.COLOURS["background"][theme])
+        for name, pair in list(show_module.COLOURS.items())[1:]:
+            high, low = sorted((luminance(pair[theme]), background), reverse=True)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, name
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of "#rrggbb" as WCAG defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_asks_nothing_from_outside():
+    page = show(Path("kernels/vector_add.py")).html
+    assert "http" not in re.sub(r"<code>.*</code>", "", page, flags=re.DOTALL) and "url(" not in page
+    assert page == show("kernels/vector_add.py").html
