@@ -1,0 +1,14 @@
+"""The course's figures, drawn as SVG from traces (`lab.trace`) and recorded measurements (`lab.bench`).
+
+Every function returns a `Figure`. Text and axes take the page's own font and colour, so that a figure sits as well on a
+light page as on a dark one, and equal data give equal bytes on every machine: notebooks with figures can be compared.
+"""
+
+from lab.plots.addresses import access_map
+from lab.plots.charts import ladder, roofline, throughput
+from lab.plots.errors import error_map
+from lab.plots.figure import Figure
+from lab.plots.owners import ownership
+from lab.plots.steps import stepper
+
+__all__ = ["Figure", "access_map", "error_map", "ladder", "ownership", "roofline", "stepper", "throughput"]
