@@ -1,0 +1,148 @@
+"""From the pattern of the wrong values to the mistake that most likely made it."""
+
+import numpy as np
+import torch
+
+from lab.check.inputs import FrozenTensor
+from lab.check.question import Expected, Question, call_reference, contiguous, thawed
+from lab.check.runner import Result
+from lab.check.words import listed, number, was
+
+
+def likely_cause(question: Question, expected: Expected, result: Result, wrong: np.ndarray, bad: np.ndarray) -> str:
+    """Return the mistake that would give just this pattern, "" if none is known.
+
+    wrong: bool, the elements that are not right; bad: those of them that are NaN or infinite and should not be.
+    """
+    actual = result.tensor
+    guesses = (guess_flat, guess_transposed, guess_input, guess_shift, guess_missing_term, guess_factor)
+    texts = (guess(question, expected, actual) for guess in guesses)
+    return (
+        next(filter(None, texts), "")
+        or guess_by_value(expected, result, wrong, bad)
+        or guess_by_place(result, wrong)
+        or guess_strides(question)
+    )
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors hold the same values but for a few roundings; a constant proves nothing."""
+    a, b = a.double().reshape(-1), b.double().reshape(-1)
+    if a.shape != b.shape or a.numel() < 2 or bool((b == b[0]).all()):
+        return False
+    return torch.allclose(a, b, rtol=1e-2, atol=1e-6, equal_nan=True)
+
+
+def strided_inputs(question: Question) -> list[tuple[int, FrozenTensor]]:
+    """Return position and layout of the inputs that do not lie contiguous."""
+    arguments = enumerate(question.inputs.arguments)
+    return [
+        (i, argument) for i, argument in arguments if isinstance(argument, FrozenTensor) and not contiguous(argument)
+    ]
+
+
+def guess_flat(question: Question, expected: Expected, actual: torch.Tensor) -> str:
+    """An input was read as if it lay contiguous."""
+    for position, layout in strided_inputs(question):
+        arguments = list(thawed(question.inputs))
+        tensor = arguments[position]
+        span = 1 + sum((size - 1) * stride for size, stride in zip(layout.shape, layout.strides, strict=True))
+        if tensor.numel() > span:
+            continue
+        arguments[position] = tensor.as_strided((tensor.numel(),), (1,)).reshape(tensor.shape)
+        if any(close(actual, value) for value in call_reference(question.task, arguments)):
+            name, strides = question.name(position), list(layout.strides)
+            return f"`{name}` is read as if its elements lay side by side, but its strides are {strides}."
+    return ""
+
+
+def guess_transposed(question: Question, expected: Expected, actual: torch.Tensor) -> str:
+    """Rows and columns were exchanged."""
+    if actual.dim() == 2 and min(actual.shape) > 1 and close(actual, expected.value.t()):
+        return "rows and columns have changed places: check which stride belongs to which axis."
+    return ""
+
+
+def guess_input(question: Question, expected: Expected, actual: torch.Tensor) -> str:
+    """The result is one of the inputs."""
+    for position, argument in enumerate(thawed(question.inputs)):
+        if isinstance(argument, torch.Tensor) and argument.shape == actual.shape and close(actual, argument.cpu()):
+            return f"the result equals `{question.name(position)}`: nothing else entered it."
+    return ""
+
+
+def guess_shift(question: Question, expected: Expected, actual: torch.Tensor) -> str:
+    """Everything stands one element too early or too late."""
+    got, right = actual.reshape(-1), expected.value.reshape(-1)
+    if got.numel() > 3 and (close(got[1:], right[:-1]) or close(got[:-1], right[1:])):
+        return "every element stands one place beside where it belongs: check the first offset."
+    return ""
+
+
+def guess_missing_term(question: Question, expected: Expected, actual: torch.Tensor) -> str:
+    """The difference is one of the inputs."""
+    difference = expected.exact.double() - actual.double()
+    for position, argument in enumerate(thawed(question.inputs)):
+        if not isinstance(argument, torch.Tensor) or argument.dim() == 0 or argument.shape != actual.shape:
+            continue
+        for sign, text in ((1, "is missing from the result"), (-1, "is in the result once too often")):
+            if close(sign * difference, argument.cpu()):
+                return f"`{question.name(position)}` {text}."
+    return ""
+
+
+def guess_factor(question: Question, expected: Expected, actual: torch.Tensor) -> str:
+    """Every element is off by one factor."""
+    right, got = expected.exact.double().reshape(-1), actual.double().reshape(-1)
+    used = (right.abs() > 1e-3) & right.isfinite()
+    ratios = got[used] / right[used]
+    if ratios.numel() < 3 or not bool(ratios.isfinite().all()):
+        return ""
+    middle = ratios.median().item()
+    if abs(middle - 1) > 0.02 and abs(middle) > 1e-6 and bool(((ratios - middle).abs() < 0.01 * abs(middle)).all()):
+        return f"every element is {number(middle)} times what it should be."
+    return ""
+
+
+def guess_by_value(expected: Expected, result: Result, wrong: np.ndarray, bad: np.ndarray) -> str:
+    """What stands in the wrong elements tells something."""
+    actual = result.tensor
+    if bad.any() and result.owner is None:
+        return "NaN stands where the output was never written, or was read before it was: check offsets and masks."
+    if bad.any():
+        return (
+            "masked lanes of a load hold anything: give it `other=`, and see what is divided by or taken the root of."
+        )
+    if actual.numel() > 1 and bool((actual == actual.reshape(-1)[0]).all()):
+        return f"the result is {number(actual.reshape(-1)[0].item())} everywhere: does the kernel use what it loads?"
+    right = expected.exact.double()
+    error, size = (actual.double() - right).abs(), right[right.isfinite()].abs()
+    if actual.is_floating_point() and error[torch.from_numpy(wrong)].max() < 1e-2 * size.mean():
+        return "it is almost right: something is computed in a lower precision than float32."
+    return ""
+
+
+def guess_by_place(result: Result, wrong: np.ndarray) -> str:
+    """Where the wrong elements are, and whose, tells something."""
+    flat = wrong.reshape(-1)
+    if result.owner is not None:
+        owners, guilty = np.unique(result.owner), np.unique(result.owner[wrong])
+        firsts = [int(np.argmax(result.owner.reshape(-1) == program)) for program in owners]
+        if len(owners) > 1 and guilty.tolist() == owners[1:].tolist() and owners[0] == 0:
+            return "only program 0 is right: do all offsets begin with `tl.program_id(0)`, times the block size?"
+        if len(owners) > 1 and guilty.tolist() == [owners[-1]]:
+            return "only the last program is wrong: look at what its mask leaves out."
+        if len(owners) > 1 and np.flatnonzero(flat).tolist() == firsts:
+            return "only the first element of each program is wrong."
+    first = int(flat.argmax())
+    if first > 0 and flat[first:].all():
+        return f"everything from element {first} on is wrong: check the end of the offsets and the mask."
+    return ""
+
+
+def guess_strides(question: Question) -> str:
+    """An input does not lie contiguous."""
+    names = [f"`{question.name(position)}`" for position, _ in strided_inputs(question)]
+    return f"{listed(names)} {was(len(names), 'is', 'are')} not contiguous: do the offsets use every stride?" * bool(
+        names
+    )

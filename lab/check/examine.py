@@ -1,0 +1,298 @@
+"""From the evidence of one run to the first thing that is wrong with it."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from lab.check.diagnose import likely_cause
+from lab.check.question import Expected, Question, excess_of
+from lab.check.runner import Evidence, Result
+from lab.check.words import (
+    article,
+    capital,
+    code_at,
+    counted,
+    element,
+    elements_in_words,
+    listed,
+    number,
+    place_of,
+    was,
+)
+from lab.device import DEVICE
+
+
+@dataclass
+class Finding:
+    """One thing that is wrong: a reason (a fixed word), sentences for the learner, and, where known, the elements."""
+
+    reason: str
+    message: str
+    cause: str = ""
+    excess: np.ndarray | None = None  # how far each element is beyond what is allowed; 0 is right
+    owner: np.ndarray | None = None
+
+
+def examine(question: Question, evidence: Evidence) -> Finding | None:
+    """Return the first thing that is wrong with one run, in the order in which one explains the next."""
+    for examiner in (examine_run, examine_form, examine_memory, examine_stores, examine_values, examine_programs):
+        finding = examiner(question, evidence)
+        if finding is not None:
+            return finding
+    return None
+
+
+def examine_run(question: Question, evidence: Evidence) -> Finding | None:
+    """Did it run to the end, inside its memory?"""
+    error = evidence.error
+    if error is not None:
+        where = f"{place_of(error['file'], error['line'])}{code_at(error['file'], error['line'])}"
+        program = f" in program {error['program']}" if error["program"] is not None else ""
+        message = f"{error['type']}{program} at {where}: {error['message'] or 'no message'}"
+        if "int32 overflow" in error["message"]:
+            return overflow(message)
+        cause = ""
+        if error["type"] == "SystemExit":
+            cause = "something called `sys.exit()` or `exit()`; a function must return."
+        elif error["called_without_grid"] and not evidence.launches:
+            cause = "a kernel is launched with its grid in square brackets: `kernel[grid](…)`."
+        return Finding("error", message, cause)
+    if evidence.out_of_bounds:
+        return out_of_bounds(evidence.out_of_bounds)
+    return None
+
+
+def fault_in_words(fault: dict) -> str:
+    """Return what a fault of the trace says, with its place and the line itself."""
+    where = f"{place_of(fault['file'], fault['line'])}{code_at(fault['file'], fault['line'])}"
+    return f"{fault['text'].split(', line ')[0]}, at {where}."
+
+
+def overflow(message: str) -> Finding:
+    return Finding(
+        "int32-overflow",
+        message,
+        "widen before multiplying: `tl.program_id(0).to(tl.int64)`; an index that meets a stride needs the same.",
+    )
+
+
+def out_of_bounds(faults: list[dict]) -> Finding:
+    """Say what was read or written outside the tensors; stores first, for they destroy."""
+    fault = min(faults, key=lambda f: (f["cause"] == "out-of-bounds", f["kind"] == "load"))
+    message = fault_in_words(fault)
+    others = {(f["program"], f["tensor"], f["line"]) for f in faults if f["cause"] == fault["cause"]}
+    message += f" There {was(len(others) - 1, 'is', 'are')} {len(others) - 1} more of the kind." * (len(others) > 1)
+    if fault["cause"] == "int32-overflow" or fault["extremes"][0] < -(2**30):  # no slip of the pen leads that far back
+        return overflow(message)
+    verb = "load" if fault["kind"] == "load" else "store"
+    if fault["extremes"][0] < 0:
+        return Finding("out-of-bounds", message, f"the offsets of the {verb} become negative: see what is subtracted.")
+    cause = f"is the {verb} masked, and does its mask end where the tensor does (`offs < n`)? If so, check the strides."
+    return Finding("out-of-bounds", message, cause)
+
+
+def examine_form(question: Question, evidence: Evidence) -> Finding | None:
+    """Is every result a plain tensor of the right shape, dtype and device?"""
+    wanted, got = len(question.expected), len(evidence.results)
+    if question.several != (evidence.returned in ("tuple", "list")) or wanted != got:
+        need = f"{wanted} tensors" if question.several else "a tensor"
+        gave = (
+            counted(got, "value") + " in a tuple"
+            if evidence.returned in ("tuple", "list")
+            else article(evidence.returned)
+        )
+        cause = "the `return` is missing." if evidence.returned == "NoneType" else ""
+        return Finding("not-a-tensor", f"it returned {gave}; {need} must come back.", cause)
+    for expected, result in zip(question.expected, evidence.results, strict=True):
+        finding = examine_one_form(question, expected.value, result)
+        if finding is not None:
+            return finding
+    return None
+
+
+def examine_one_form(question: Question, value: torch.Tensor, result: Result) -> Finding | None:
+    if result.kind != "tensor":
+        cause = "the `return` is missing." if result.kind == "NoneType" else ""
+        message = f"it returned {article(result.kind)}; a plain `torch.Tensor` must come back."
+        return Finding("not-a-tensor", message, cause)
+    if tuple(result.shape) != tuple(value.shape):
+        return Finding(
+            "shape",
+            f"the result has shape {list(result.shape)}; {list(value.shape)} is right.",
+            "check how the output is allocated.",
+        )
+    dtype = str(value.dtype).removeprefix("torch.")
+    if result.dtype != dtype:
+        return Finding(
+            "dtype",
+            f"the result is {result.dtype}; {dtype} is right.",
+            "allocate the output with the dtype of the input: `torch.empty_like(x)` does.",
+        )
+    if torch.device(result.device).type != DEVICE.type:
+        return Finding(
+            "device",
+            f"the result lies on {result.device}; the inputs lie on {DEVICE}.",
+            "allocate the output on the device of the input: `device=x.device`.",
+        )
+    if result.aliases:
+        name = question.name(result.aliases[0])
+        return Finding(
+            "returns-input",
+            f"the result is `{name}` itself or a view of it, not a new tensor.",
+            "allocate an output and let the kernel store into that.",
+        )
+    return None
+
+
+def examine_memory(question: Question, evidence: Evidence) -> Finding | None:
+    """Is everything beside the result as it was?"""
+    if evidence.guards_broken:
+        return Finding("guard", "memory just before or after a tensor was overwritten.", "is every store masked?")
+    if evidence.changed:
+        names = " and ".join(f"`{question.name(position)}`" for position in evidence.changed)
+        return Finding(
+            "input-changed",
+            f"{names} no longer {was(len(evidence.changed), 'holds', 'hold')} what was in there before the call.",
+            "inputs are read only: store into the output, and do not use in-place operations.",
+        )
+    return None
+
+
+def examine_stores(question: Question, evidence: Evidence) -> Finding | None:
+    """Did Triton stores make the result, every element of it, and nothing else?"""
+    if all(result.contents.size == 0 for result in evidence.results):
+        return None
+    overwritten = find_overwritten(evidence)
+    if overwritten is not None:
+        return overwritten
+    computing = [op for op in evidence.operations if op["computes"]]
+    if computing:
+        return torch_computes(evidence, computing)
+    if evidence.launch_count == 0:
+        return Finding(
+            "no-launch",
+            f"`{question.task.name}` returned without launching a kernel.",
+            "a launch looks like `kernel[grid](…)`; is it there, and is it reached?",
+        )
+    for expected, result in zip(question.expected, evidence.results, strict=True):
+        if result.owner is not None and (result.owner < 0).any():
+            return not_written(evidence, expected, result)
+    return find_race(evidence)
+
+
+def find_overwritten(evidence: Evidence) -> Finding | None:
+    """Did anything but a kernel write into the result after the last launch?"""
+    for result in evidence.results:
+        elements = result.overwritten
+        if result.owner is None and result.overwrites:
+            elements = np.ones(result.shape, dtype=bool)
+        if elements is None or not elements.any():
+            continue
+        message = f"after the last launch something else wrote into the result: {elements_in_words(elements)} changed."
+        if result.overwrites:
+            name, file, line = result.overwrites[-1]
+            message += f" `torch` did, with `{name}` at {place_of(file, line)}{code_at(file, line)}."
+        return Finding("overwritten", message, "what the kernel stored is the answer: return it as it is.")
+    return None
+
+
+def torch_computes(evidence: Evidence, computing: list[dict]) -> Finding:
+    """Say which torch operations did the kernel's work."""
+    names = list(dict.fromkeys(op["name"] for op in computing))
+    op = computing[0]
+    message = f"the host function computes with torch: {listed([f'`{n}`' for n in names])}"
+    message += f", at {place_of(op['file'], op['line'])}{code_at(op['file'], op['line'])}."
+    if evidence.launch_count == 0:
+        message += " No kernel was launched."
+    return Finding(
+        "torch", message, "the kernel is to do this; the host function checks, allocates, launches and returns."
+    )
+
+
+def not_written(evidence: Evidence, expected: Expected, result: Result) -> Finding:
+    """Say which elements no program stored, and why that may be."""
+    missing = result.owner < 0
+    message = f"{elements_in_words(missing)} of the result {was(missing)} never written by a kernel."
+    flat, owners = missing.reshape(-1), result.owner[~missing]
+    launched = max((launch["programs"] for launch in evidence.launches), default=0)
+    first = int(flat.argmax())
+    if missing.all():
+        cause = "the kernel stores into another tensor than the one returned, or its mask is false everywhere."
+    elif result.programs > 1 and len(np.unique(owners)) == 1:
+        cause = f"all {result.programs} programs wrote the same elements: do the offsets begin with `tl.program_id(0)`?"
+    elif flat[first:].all() and (flat.size - first) == 1 and result.programs == launched:
+        cause = "the mask stops one element early: `offs < n` lets the last element, n - 1, through."
+    elif flat[first:].all():
+        cause = (
+            f"{counted(launched, 'program')} covered {counted(first, 'element')} of {flat.size}: is the grid "
+            "`triton.cdiv(n, BLOCK)` programs, rounded up?"
+        )
+    else:
+        cause = "check the offsets of the store, its mask, and the number of programs."
+    return Finding("not-written", message, cause, excess_of(expected, result.tensor), result.owner)
+
+
+def find_race(evidence: Evidence) -> Finding | None:
+    """Did two programs meet at one element, so that the outcome depends on who comes first?"""
+    harmful = [fault for fault in evidence.conflicts if not fault["same_value"]]
+    if not harmful:
+        return None
+    fault = harmful[0]
+    message = f"{fault_in_words(fault)} On a GPU programs run at the same time."
+    return Finding("race", message, "give every element to one program, or add into it with `tl.atomic_add`.")
+
+
+def examine_values(question: Question, evidence: Evidence) -> Finding | None:
+    """Is every element what it must be?"""
+    for expected, result in zip(question.expected, evidence.results, strict=True):
+        actual = result.tensor
+        excess = excess_of(expected, actual)
+        wrong = ~(excess == 0)
+        if not wrong.any():
+            continue
+        finite = expected.value.isfinite() if expected.budget is not None else torch.ones_like(actual, dtype=torch.bool)
+        bad = (~actual.isfinite() & finite).numpy() if expected.budget is not None else np.zeros_like(wrong)
+        reason = "not-finite" if bad.any() else "wrong-values"
+        message = wrong_in_words(expected, actual, wrong, bad)
+        message += programs_in_words(wrong, result, evidence)
+        cause = likely_cause(question, expected, result, wrong, bad)
+        return Finding(reason, message, cause, excess, result.owner)
+    return None
+
+
+def wrong_in_words(expected: Expected, actual: torch.Tensor, wrong: np.ndarray, bad: np.ndarray) -> str:
+    """Return which elements are wrong, and the one farthest off."""
+    index = np.unravel_index(int(np.argmax(bad if bad.any() else wrong)), wrong.shape)
+    got, right = actual[index].item(), expected.value[index].item()
+    text = f"{elements_in_words(wrong)} {was(wrong, 'is', 'are')} wrong. "
+    text += f"{capital(element(index))} is {number(got)}; {number(right)} is right"
+    if expected.budget is not None and not bad.any():
+        error, budget = abs(got - expected.exact[index].item()), expected.budget[index].item()
+        text += f" (off by {number(error, 3)}, allowed are {number(budget, 3)})"
+    return text + "."
+
+
+def programs_in_words(wrong: np.ndarray, result: Result, evidence: Evidence) -> str:
+    """Return which programs wrote the wrong elements, and from which lines."""
+    if result.owner is None or not result.store_lines:
+        return ""
+    programs = np.unique(result.owner[wrong])
+    launched = max(launch["programs"] for launch in evidence.launches)
+    who = f"program{'s' * (len(programs) > 1)} {listed([str(program) for program in programs])} of {launched}"
+    who = f"all {launched} programs" if len(programs) == launched > 1 else who
+    where = listed([f"{place_of(file, line)}{code_at(file, line)}" for file, line in result.store_lines])
+    return f" {'They were' if wrong.sum() > 1 else 'It was'} written by {who}, at {where}."
+
+
+def examine_programs(question: Question, evidence: Evidence) -> Finding | None:
+    """Did enough programs take part?"""
+    needed = question.case.programs
+    for result in evidence.results:
+        if result.owner is not None and result.owner.size and result.programs < needed:
+            return Finding(
+                "one-program",
+                f"{counted(result.programs, 'program')} wrote the whole result; at least {needed} must share the work.",
+                "a GPU runs programs side by side: give each a block of the output, and launch one for each block.",
+            )
+    return None

@@ -1,0 +1,399 @@
+"""Run an answer on inputs and bring back plain evidence. Nothing here knows what is right; `lab.check` judges."""
+
+import base64
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lab.check.inputs import (
+    GUARD,
+    SPARSE,
+    Frozen,
+    LiveInputs,
+    from_bytes,
+    guarded_buffer,
+    guards_broken,
+    to_bytes,
+    view_of,
+)
+from lab.device import INTERPRETED
+
+POISONED = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
+COPIED = {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full", "clone", "_to_copy"}
+FREE = (
+    POISONED
+    | COPIED
+    | {"new_ones", "copy_", "fill_", "zero_", "_unsafe_view", "set_", "resize_", "lift_fresh", "_local_scalar_dense"}
+)
+
+
+# The host function's own doings
+
+
+def poison(dtype: torch.dtype) -> int:
+    """Return the byte that fills new memory: NaN in every floating format, an unlikely number in integers."""
+    if dtype.is_floating_point or dtype.is_complex:
+        return 0xFF
+    return 1 if dtype == torch.bool else 0xA5
+
+
+class HostWatch(TorchDispatchMode):
+    """Sees every torch operation of the host function; gives it poisoned memory between guard bands.
+
+    `operations`: what computed or wrote: name, file, line, `computes` (more than moving data or making it), the
+    storages it wrote, and how many launches came before it.
+    """
+
+    def __init__(self, allows: Iterable[str] = ()):
+        super().__init__()
+        self.allows = FREE | {name.removeprefix("torch.") for name in allows}
+        self.buffers: list[torch.Tensor] = []
+        self.operations: list[dict] = []
+        self.launches = 0
+        self.launching = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from importing its compiler, which takes a second, to shield this class from it."""
+        return False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        if self.launching:
+            return result
+        name = func._schema.name.removeprefix("aten::")
+        self.note(name, func._schema, args, kwargs or {})
+        if (name in POISONED or name in COPIED) and type(result) is torch.Tensor and result.layout == torch.strided:
+            return self.guard(result, name in POISONED)
+        return result
+
+    def note(self, name: str, schema, args: tuple, kwargs: dict) -> None:
+        """Keep the operation if it computes from tensors or writes into one."""
+        values = [*args, *kwargs.values()]
+        tensors = [v for v in values if isinstance(v, torch.Tensor)]
+        tensors += [t for v in values if isinstance(v, (list, tuple)) for t in v if isinstance(t, torch.Tensor)]
+        is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+        allowed = name in self.allows or name.strip("_") in self.allows
+        computes = bool(tensors) and not is_view and not allowed
+        targets = [
+            a
+            for a, formal in zip(args, schema.arguments, strict=False)
+            if formal.alias_info and formal.alias_info.is_write
+        ]
+        writes = [t.untyped_storage().data_ptr() for t in targets if isinstance(t, torch.Tensor)]
+        if computes or writes:
+            file, line = line_of_learner(sys._getframe(2))
+            known = {"name": name.strip("_"), "computes": computes, "writes": writes, "launches": self.launches}
+            self.operations.append(known | {"file": file, "line": line})
+
+    def guard(self, result: torch.Tensor, poisoned: bool) -> torch.Tensor:
+        """Return a tensor like `result` between guard bands, poisoned or with the same contents."""
+        nbytes = result.untyped_storage().nbytes()
+        if result.device.type not in ("cpu", "cuda"):
+            return result
+        buffer = guarded_buffer(nbytes, result.device)
+        self.buffers.append(buffer)
+        if poisoned and nbytes <= SPARSE:
+            buffer[GUARD : GUARD + nbytes].fill_(poison(result.dtype))
+        placed = view_of(buffer, result.dtype, result.storage_offset(), result.shape, result.stride())
+        return placed if poisoned else placed.copy_(result)
+
+    @contextmanager
+    def watching_launches(self):
+        """Count launches, and look away while one runs: what Triton does with torch is not the host's doing."""
+        from triton.runtime.interpreter import InterpretedFunction
+        from triton.runtime.jit import JITFunction
+
+        originals = {kind: kind.run for kind in (InterpretedFunction, JITFunction)}
+
+        def watched(original):
+            def run(kernel, *args, **kwargs):
+                outer, self.launching = self.launching, True
+                try:
+                    return original(kernel, *args, **kwargs)
+                finally:
+                    self.launching = outer
+                    self.launches += not kwargs.get("warmup", False)
+
+            return run
+
+        for kind, original in originals.items():
+            kind.run = watched(original)
+        try:
+            yield
+        finally:
+            for kind, original in originals.items():
+                kind.run = original
+
+
+LIBRARIES = tuple(
+    str(Path(module.__file__).parent) + os.sep
+    for module in (torch, np, sys.modules[__package__], os)
+    if module.__file__
+)
+
+
+def is_learners(file: str) -> bool:
+    """Return whether code of this file is the learner's and not a library's."""
+    return not file.startswith(LIBRARIES) and "site-packages" not in file and not file.startswith("<frozen")
+
+
+def line_of_learner(frame) -> tuple[str, int]:
+    """Return file and line of the innermost frame that is no library's, ("", 0) if there is none."""
+    while frame is not None:
+        if is_learners(frame.f_code.co_filename):
+            return frame.f_code.co_filename, frame.f_lineno
+        frame = frame.f_back
+    return "", 0
+
+
+# Evidence
+
+
+@dataclass
+class Result:
+    """One value the answer returned. `contents` and what follows only where it is a plain dense tensor."""
+
+    kind: str  # "tensor", or the name of the type
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    device: str = ""
+    contents: np.ndarray | None = None  # bytes, in order
+    aliases: list[int] = field(default_factory=list)  # positions of the inputs whose memory it shares
+    owner: np.ndarray | None = None  # program that stored each element last, -1 where none did; None when not traced
+    store_lines: list = field(default_factory=list)  # [file, line] of the stores that wrote it
+    programs: int = 0  # programs of one launch that stored into it
+    overwritten: np.ndarray | None = None  # bool: elements that changed after the last launch
+    overwrites: list = field(default_factory=list)  # [name, file, line] of torch operations on it after the last launch
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        return from_bytes(self.contents, getattr(torch, self.dtype), self.shape)
+
+
+@dataclass
+class Evidence:
+    """What one run of an answer left behind, as plain data."""
+
+    error: dict | None = None  # type, message, program, file, line, called_without_grid
+    returned: str = ""  # type of the returned object
+    results: list[Result] = field(default_factory=list)
+    operations: list[dict] = field(default_factory=list)
+    launches: list[dict] = field(default_factory=list)  # kernel, grid, programs
+    launch_count: int = 0
+    out_of_bounds: list[dict] = field(default_factory=list)
+    conflicts: list[dict] = field(default_factory=list)
+    changed: list[int] = field(default_factory=list)  # positions of inputs
+    guards_broken: int = 0  # tensors beside which something was written
+    reused: bool = False  # the result of the run before changed during this one
+
+    def encode(self) -> bytes:
+        """Return the evidence as JSON, so that reading it runs no code of whoever wrote it."""
+        return json.dumps(asdict(self), default=encode_array).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> "Evidence":
+        """Return the evidence that `encode` wrote."""
+        fields = json.loads(text, object_hook=decode_array)
+        fields["results"] = [Result(**result) for result in fields["results"]]
+        return cls(**fields)
+
+
+def encode_array(value):
+    if isinstance(value, np.generic):
+        return value.item()
+    array = np.ascontiguousarray(value)
+    return {"array": base64.b64encode(array).decode(), "dtype": str(array.dtype), "shape": list(np.shape(value))}
+
+
+def decode_array(fields: dict):
+    if fields.keys() != {"array", "dtype", "shape"}:
+        return fields
+    return np.frombuffer(base64.b64decode(fields["array"]), fields["dtype"]).reshape(fields["shape"])
+
+
+def describe_error(error: BaseException) -> dict:
+    """Return type, message and the learner's line of an exception; the interpreter's wrapping is taken off."""
+    program = None
+    while error.__cause__ is not None and type(error).__name__ == "InterpreterError":
+        named = re.match(r"program (\d+)", str(error))
+        program = int(named[1]) if named else program
+        error = error.__cause__
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_learners(frame.filename)]
+    place = own[-1] if own else None
+    return {
+        "type": type(error).__name__,
+        "message": str(error)[:500],
+        "program": program,
+        "file": place.filename if place else "",
+        "line": place.lineno if place else 0,
+        "called_without_grid": any(f.name == "__call__" and f.filename.endswith("interpreter.py") for f in frames),
+    }
+
+
+def describe_fault(fault) -> dict:
+    """Return a fault of `lab.trace` as plain data: its sentence, and the first and last of its elements."""
+    names = ("cause", "kind", "tensor", "program", "other", "count", "file", "line")
+    facts = {name: getattr(fault, name) for name in names}
+    elements = np.asarray(fault.elements).reshape(-1)
+    extremes = [int(elements.min()), int(elements.max())] if elements.size else []
+    return facts | {
+        "same_value": bool(fault.same_value),
+        "extremes": extremes,
+        "text": str(fault),
+    }
+
+
+def traced(order):
+    """Return the trace of the launches to come; where a GPU runs them there is none."""
+    if not INTERPRETED:
+        return nullcontext()
+    from lab.trace import trace
+
+    return trace(order=order)
+
+
+class Runner:
+    """Runs one answer again and again, behind the same pointers where the layout of the inputs allows it."""
+
+    def __init__(self, function: Callable, allows: Iterable[str] = ()):
+        self.function = function
+        self.allows = tuple(allows)
+        self.inputs: LiveInputs | None = None
+        self.last: list[tuple[torch.Tensor, np.ndarray]] = []  # results of the run before, with their bytes then
+        self.traced_launches: dict[tuple, object] = {}
+
+    def run(self, frozen: Frozen, order=None) -> Evidence:
+        """Call the answer once, its programs in the given order (see `lab.trace`), and return what happened."""
+        if self.inputs is not None and self.inputs.frozen.layout == frozen.layout:
+            self.inputs.refill(frozen)
+        else:
+            self.inputs = LiveInputs(frozen)
+        evidence = Evidence()
+        watch = HostWatch(self.allows)
+        returned = None
+        with traced(order) as log, watch.watching_launches():
+            try:
+                with watch:
+                    returned = self.function(*self.inputs.arguments)
+                if not INTERPRETED:
+                    torch.cuda.synchronize()
+            except BaseException as error:  # a learner's sys.exit() or Ctrl-C is a result too
+                evidence.error = describe_error(error)
+        evidence.operations, evidence.launch_count = watch.operations, watch.launches
+        if log is not None:
+            self.read_trace(evidence, log)
+        evidence.changed = self.inputs.changed()
+        evidence.guards_broken = sum(map(guards_broken, [*self.inputs.buffers, *watch.buffers]))
+        evidence.returned = type(returned).__name__
+        values = list(returned) if type(returned) in (tuple, list) else [returned]
+        evidence.results = [self.describe(value, watch, log) for value in values]
+        evidence.reused = any(not np.array_equal(to_bytes(tensor), before) for tensor, before in self.last)
+        outputs = [v for v, r in zip(values, evidence.results, strict=True) if r.contents is not None and not r.aliases]
+        self.last = [(v, to_bytes(v)) for v in outputs]
+        return evidence
+
+    def read_trace(self, evidence: Evidence, log) -> None:
+        """Take launches and faults out of the trace; keep one launch a kernel and signature for the compiler."""
+        for launch in log.launches:
+            grid = [int(n) for n in launch.grid]
+            evidence.launches.append({"kernel": launch.kernel, "grid": grid, "programs": int(launch.programs)})
+            signature = tuple((name, str(view.dtype)) for name, view in launch.tensors.items())
+            constants = tuple(sorted((name, repr(launch.arguments[name])) for name in launch.constexprs))
+            self.traced_launches.setdefault((launch.kernel, signature, constants), launch)
+        evidence.out_of_bounds = [describe_fault(fault) for fault in log.out_of_bounds]
+        evidence.conflicts = [describe_fault(fault) for fault in log.conflicts]
+
+    def objections(self) -> list[str]:
+        """Return what a GPU's compiler says against the kernels traced so far."""
+        from lab.compiler import objections
+
+        texts = []
+        for launch in self.traced_launches.values():
+            with suppress(ValueError):  # made by exec: without its source there is nothing to compile
+                texts += objections(launch)
+        return list(dict.fromkeys(texts))
+
+    def describe(self, value, watch: HostWatch, log) -> Result:
+        """Return what there is to know about one returned value."""
+        if type(value) is not torch.Tensor:
+            return Result(kind=type(value).__name__)
+        if value.layout != torch.strided:
+            return Result(kind=f"tensor ({value.layout})")
+        storage = value.untyped_storage().data_ptr()
+        result = Result(
+            kind="tensor",
+            shape=tuple(value.shape),
+            dtype=str(value.dtype).removeprefix("torch."),
+            device=str(value.device),
+            contents=to_bytes(value),
+            aliases=[
+                position
+                for position, argument in enumerate(self.inputs.arguments)
+                if isinstance(argument, torch.Tensor)
+                and value.numel() > 0
+                and argument.untyped_storage().data_ptr() == storage
+            ],
+            overwrites=[
+                [op["name"], op["file"], op["line"]]
+                for op in watch.operations
+                if storage in op["writes"] and op["launches"] == watch.launches > 0
+            ],
+        )
+        if log is not None:
+            describe_stores(result, value, log)
+        return result
+
+
+def describe_stores(result: Result, value: torch.Tensor, log) -> None:
+    """Fill in which program stored each element, from which line, and what changed since the last launch."""
+    addresses = element_addresses(value)
+    order = np.argsort(addresses, axis=None)
+    ordered = addresses.reshape(-1)[order]
+    owner = np.full(addresses.size, -1, dtype=np.int64)
+    lines = []
+    for launch in log.launches:
+        programs = set()
+        for access in launch.accesses:
+            if access.kind == "load" or access.tensor not in launch.tensors or ordered.size == 0:
+                continue
+            view = launch.tensors[access.tensor]
+            stored = view.data_ptr + np.broadcast_to(access.offsets, access.mask.shape)[access.mask] * view.itemsize
+            if view.itemsize > value.element_size():  # one store covers several elements
+                stored = np.add.outer(stored, np.arange(0, view.itemsize, value.element_size())).reshape(-1)
+            found = np.searchsorted(ordered, stored).clip(max=ordered.size - 1)
+            hits = found[ordered[found] == stored]
+            if hits.size:
+                owner[order[hits]] = access.program
+                programs.add(access.program)
+                if [access.file, access.line] not in lines:
+                    lines.append([access.file, access.line])
+        result.programs = max(result.programs, len(programs))
+    result.owner, result.store_lines = owner.reshape(addresses.shape), lines
+    snapshot = None
+    with suppress(ValueError):  # none is kept of very large storages
+        snapshot = log.snapshot(value)
+    if snapshot is not None:
+        size = value.element_size()
+        changed = to_bytes(snapshot).reshape(-1, size) != result.contents.reshape(-1, size)
+        result.overwritten = changed.any(axis=1).reshape(addresses.shape)
+
+
+def element_addresses(tensor: torch.Tensor) -> np.ndarray:
+    """Return the address of every element: int64, shaped like the tensor."""
+    addresses = np.full((1,) * tensor.dim(), tensor.data_ptr(), dtype=np.int64)
+    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        steps = np.arange(size, dtype=np.int64) * stride * tensor.element_size()
+        addresses = addresses + steps.reshape([-1 if a == axis else 1 for a in range(tensor.dim())])
+    return addresses

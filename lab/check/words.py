@@ -1,0 +1,73 @@
+"""Elements, places and lists in the words of a verdict."""
+
+import linecache
+from pathlib import Path
+
+import numpy as np
+
+SHOWN = 4  # elements, programs or lines named before "and so on"
+
+
+def place_of(file: str, line: int) -> str:
+    """Return a place in words: "line 7" of a notebook's cell, "vector_add.py, line 7" of a file."""
+    if not line:
+        return "an unknown line"
+    in_cell = "ipykernel" in file or file.startswith("<")
+    return f"line {line}" if in_cell else f"{Path(file).name}, line {line}"
+
+
+def code_at(file: str, line: int) -> str:
+    """Return ": `the line itself`", or nothing if its source is not there."""
+    text = linecache.getline(file, line).strip() if line else ""
+    return f": `{text}`" if text else ""
+
+
+def article(name: str) -> str:
+    """Return a type's name as a person would say it."""
+    if name == "NoneType":
+        return "nothing (None)"
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + "s" * (count != 1)
+
+
+def was(elements: "np.ndarray | int", one: str = "was", more: str = "were") -> str:
+    return one if int(np.sum(elements)) == 1 else more
+
+
+def listed(words: list[str]) -> str:
+    """Return "a, b and c", or "a, b, c, d and 7 more"."""
+    if len(words) > SHOWN:
+        return f"{', '.join(words[:SHOWN])} and {len(words) - SHOWN} more"
+    return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
+
+
+def number(value, digits: int = 6) -> str:
+    return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def element(index: tuple) -> str:
+    """Return "element 7", or "element (2, 5)"."""
+    numbers = [int(i) for i in index]
+    return f"element {numbers[0]}" if len(numbers) == 1 else f"element {tuple(numbers)}" if numbers else "the element"
+
+
+def elements_in_words(chosen: np.ndarray) -> str:
+    """Return which elements of an array are true: "elements 96 to 99", "elements (0, 3) and (0, 7)"."""
+    flat = np.flatnonzero(chosen)
+    if flat.size == chosen.size:
+        return "all elements" if chosen.size > 1 else "the only element"
+    if flat.size == 1:
+        return element(np.unravel_index(flat[0], chosen.shape))
+    indices = [element(np.unravel_index(i, chosen.shape)).removeprefix("element ") for i in [*flat[:SHOWN], flat[-1]]]
+    if flat[-1] - flat[0] + 1 == flat.size:
+        return f"elements {indices[0]} to {indices[-1]}"
+    if flat.size <= SHOWN:
+        return f"elements {listed(indices[:-1])}"
+    return f"{flat.size:,} of {chosen.size:,} elements ({', '.join(indices[:-1])}, …)"

@@ -1,0 +1,594 @@
+"""The checker, tested with answers that must pass and answers that must fail, each for its own reason."""
+
+import os
+import signal
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from lab import check as checking
+from lab.check import Verdict, judge
+from lab.device import DEVICE, INTERPRETED
+from lab.exercise import Case, Task
+from lab.check.inputs import LiveInputs, freeze
+from lab.check.question import excess_of, expect, pose
+from lab.check.runner import Evidence, Result
+
+import triton  # isort: skip
+import triton.language as tl  # isort: skip
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="the trace and the child process are for the interpreter only")
+on_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
+
+BLOCK = 32
+MEMORY = {}
+
+
+def randn(generator, *shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=generator, device=DEVICE).to(dtype)
+
+
+def vectors(n, dtype=torch.float32):
+    return lambda g: (randn(g, n, dtype=dtype), randn(g, n, dtype=dtype), 2.5)
+
+
+SCALE_ADD = Task(
+    name="scale_add",
+    title="alpha * x + y",
+    reference=lambda x, y, alpha: alpha * x + y,
+    cases=(
+        Case("exactly full", vectors(64), programs=2),
+        Case("masked tail", vectors(100), programs=2),
+        Case("half precision", vectors(40, torch.bfloat16)),
+        Case("empty", vectors(0)),
+    ),
+    points=1,
+    hints=("", "", ""),
+)
+COPY = Task(
+    name="copy",
+    title="a contiguous copy of a matrix",
+    reference=lambda x: x.clone(memory_format=torch.contiguous_format),
+    cases=(
+        Case("contiguous", lambda g: (randn(g, 5, 7),)),
+        Case("transposed", lambda g: (randn(g, 6, 4).t(),)),
+        Case("expanded", lambda g: (randn(g, 1, 4).expand(3, 4),)),
+        Case("past 2**31", lambda g: (far_apart(g),)),
+    ),
+    points=1,
+    hints=("", "", ""),
+)
+TOTAL = Task(
+    name="total",
+    title="the sum of a vector of whole numbers",
+    reference=lambda x: x.sum().reshape(1),
+    cases=(Case("two blocks", lambda g: (torch.randint(0, 9, (64,), generator=g, device=DEVICE).float(),)),),
+    points=1,
+    hints=("", "", ""),
+)
+
+
+def far_apart(generator):
+    """Return 2 × 16 bytes whose second row begins past 2**31; the bytes between are never touched."""
+    x = torch.empty(2**31 + 64, dtype=torch.int8, device=DEVICE).as_strided((2, 16), (2**31 + 8, 1))
+    return x.copy_(torch.randint(-9, 9, (2, 16), generator=generator, device=DEVICE))
+
+
+@triton.jit
+def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+
+
+def scale_add(x, y, alpha):
+    out = torch.empty_like(x)
+    if x.numel():
+        scale_add_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, out, x.numel(), alpha, BLOCK=BLOCK)
+    return out
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, M, N, stride_m, stride_n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride_m + offs * stride_n, mask=offs < N)
+    tl.store(out_ptr + row * N + offs, x, mask=offs < N)
+
+
+def copy(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    copy_kernel[(x.shape[0],)](x, out, *x.shape, *x.stride(), BLOCK=16)
+    return out
+
+
+@triton.jit
+def total_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out_ptr, tl.sum(tl.load(x_ptr + offs)))
+
+
+def total(x):
+    out = torch.zeros(1, device=x.device)
+    total_kernel[(x.numel() // BLOCK,)](x, out, BLOCK=BLOCK)
+    return out
+
+
+@pytest.mark.parametrize("task, answer", [(SCALE_ADD, scale_add), (COPY, copy), (TOTAL, total)])
+def test_right_answers_pass(task, answer):
+    verdict = judge(task, answer)
+    assert verdict.passed, str(verdict)
+    assert str(verdict) == f"{task.name}: {len(task.cases)} of {len(task.cases)} cases pass"
+
+
+def test_a_verdict_takes_no_more_than_two_seconds():
+    seconds = []
+    for _ in range(3):
+        start = time.monotonic()
+        judge(SCALE_ADD, scale_add)
+        seconds.append(time.monotonic() - start)
+    assert min(seconds) < 2
+
+
+# Answers that must fail
+
+
+@triton.jit
+def unmasked_store(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(out_ptr + offs, alpha * tl.load(x_ptr + offs, mask=mask) + tl.load(y_ptr + offs, mask=mask))
+
+
+@triton.jit
+def unmasked_load(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, alpha * tl.load(x_ptr + offs) + tl.load(y_ptr + offs), mask=offs < n)
+
+
+@triton.jit
+def one_short(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n - 1
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + tl.load(y_ptr + offs, mask=mask), mask=mask)
+
+
+@triton.jit
+def no_program_id(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, alpha * tl.load(x_ptr + offs) + tl.load(y_ptr + offs))
+
+
+@triton.jit
+def no_y(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, alpha * tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+@triton.jit
+def divides_by_zero(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, (x - x) / (x - x), mask=offs < n)
+
+
+@triton.jit
+def writes_input(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(x_ptr + offs, alpha * tl.load(x_ptr + offs, mask=mask) + tl.load(y_ptr + offs, mask=mask), mask=mask)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
+
+
+@triton.jit
+def half_precision(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float16)
+    tl.store(out_ptr + offs, alpha * x.to(tl.float32) + tl.load(y_ptr + offs, mask=mask), mask=mask)
+
+
+@triton.jit
+def loop_over_all(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n
+        x = tl.load(x_ptr + offs, mask=mask)
+        tl.store(out_ptr + offs, alpha * x + tl.load(y_ptr + offs, mask=mask), mask=mask)
+
+
+@triton.jit
+def raises(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    tl.store(out_ptr + missing_name, alpha)  # noqa: F821
+
+
+def launching(kernel):
+    """Return the host function that launches a kernel over the blocks of its output."""
+
+    def answer(x, y, alpha):
+        out = torch.empty_like(x)
+        if x.numel():
+            kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, out, x.numel(), alpha, BLOCK=BLOCK)
+        return out
+
+    return answer
+
+
+def one_program(x, y, alpha):
+    out = torch.empty_like(x)
+    loop_over_all[(1,)](x, y, out, x.numel(), alpha, BLOCK=BLOCK)
+    return out
+
+
+def small_grid(x, y, alpha):
+    out = torch.empty_like(x)
+    scale_add_kernel[(x.numel() // BLOCK,)](x, y, out, x.numel(), alpha, BLOCK=BLOCK)
+    return out
+
+
+def overwrites(x, y, alpha):
+    out = launching(no_y)(x, y, alpha)
+    return out.copy_(alpha * x + y)
+
+
+def overwrites_through_numpy(x, y, alpha):
+    out = launching(no_y)(x, y, alpha)
+    out.numpy()[:] = alpha * x.numpy() + y.numpy()
+    return out
+
+
+def falls_back(x, y, alpha):
+    try:
+        return launching(raises)(x, y, alpha)
+    except Exception:
+        return alpha * x + y
+
+
+def remembers(x, y, alpha):
+    key = (x.data_ptr(), x.numel())
+    if key not in MEMORY:
+        MEMORY[key] = scale_add(x, y, alpha)
+    return MEMORY[key]
+
+
+def reuses_output(x, y, alpha):
+    out = MEMORY.setdefault(("out", x.numel(), x.dtype), torch.empty_like(x))
+    scale_add_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, out, x.numel(), alpha, BLOCK=BLOCK)
+    return out
+
+
+def edits_input(x, y, alpha):
+    x.zero_()
+    y.zero_()
+    return scale_add(x, y, alpha)
+
+
+class Agreeable(torch.Tensor):
+    """A tensor that equals everything."""
+
+    def __eq__(self, other):
+        return torch.ones(self.shape, dtype=torch.bool)
+
+
+def loops(x, y, alpha):
+    while True:
+        pass
+
+
+def segfaults(x, y, alpha):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+WRONG = {
+    "not a function": (3, "not-callable", "an int"),
+    "no mask on the store": (launching(unmasked_store), "out-of-bounds", "mask"),
+    "no mask on the load": (launching(unmasked_load), "out-of-bounds", "mask"),
+    "one short": (launching(one_short), "not-written", "one element early"),
+    "no program id": (launching(no_program_id), "not-written", "program_id"),
+    "grid too small": (small_grid, "not-written", "rounded up"),
+    "forgets y": (launching(no_y), "wrong-values", "`y` is missing"),
+    "NaN": (launching(divides_by_zero), "not-finite", "nan"),
+    "edits x in the kernel": (launching(writes_input), "input-changed", "`x`"),
+    "edits x in torch": (edits_input, "input-changed", "`x` and `y`"),
+    "lower precision": (launching(half_precision), "wrong-values", "lower precision"),
+    "one program": (one_program, "one-program", "side by side"),
+    "raises": (launching(raises), "error", "missing_name"),
+    "torch": (lambda x, y, alpha: alpha * x + y, "torch", "`mul`"),
+    "torch after a failure": (falls_back, "torch", "`mul`"),
+    "overwritten": (overwrites, "overwritten", "copy"),
+    "overwritten by numpy": (overwrites_through_numpy, "overwritten", "after the last launch"),
+    "no launch": (lambda x, y, alpha: torch.empty_like(x), "no-launch", "without launching"),
+    "zeros": (lambda x, y, alpha: torch.zeros_like(x), "no-launch", "without launching"),
+    "returns nothing": (lambda x, y, alpha: None, "not-a-tensor", "`return` is missing"),
+    "subclass": (lambda x, y, alpha: scale_add(x, y, alpha).as_subclass(Agreeable), "not-a-tensor", "Agreeable"),
+    "tuple": (lambda x, y, alpha: (scale_add(x, y, alpha),), "not-a-tensor", "1 value"),
+    "shape": (lambda x, y, alpha: scale_add(x, y, alpha)[None], "shape", "[1, 64]"),
+    "dtype": (lambda x, y, alpha: scale_add(x.double(), y.double(), alpha), "dtype", "float64"),
+    "returns x": (lambda x, y, alpha: x, "returns-input", "`x`"),
+    "returns a view of y": (lambda x, y, alpha: y[:], "returns-input", "`y`"),
+    "remembers": (remembers, "stale", "old result"),
+    "reuses its output": (reuses_output, "stale", "same memory"),
+    "exits": (lambda x, y, alpha: sys.exit(0), "error", "sys.exit"),
+    "exits at once": (lambda x, y, alpha: os._exit(0), "crashed", "exit status 0"),
+    "segmentation fault": (segfaults, "crashed", "SIGSEGV"),
+}
+
+
+# What is found without the trace, and the reason given there.
+WRONG_ON_GPU = {
+    "no mask on the store": "guard",
+    "one short": "not-finite",
+    "forgets y": "wrong-values",
+    "NaN": "not-finite",
+    "lower precision": "wrong-values",
+    "raises": "error",
+    "edits x in the kernel": "input-changed",
+    "torch": "torch",
+    "overwritten": "overwritten",
+    "zeros": "no-launch",
+    "subclass": "not-a-tensor",
+    "dtype": "dtype",
+    "returns a view of y": "returns-input",
+    "remembers": "stale",
+    "exits": "error",
+}
+
+
+@on_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", WRONG_ON_GPU)
+def test_a_gpu_finds_what_needs_no_trace(name):
+    verdict = judge(SCALE_ADD, WRONG[name][0])
+    assert (verdict.passed, verdict.reason) == (False, WRONG_ON_GPU[name]), str(verdict)
+
+
+@interpreted
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_answers_fail_for_their_reason(name):
+    answer, reason, words = WRONG[name]
+    verdict = judge(SCALE_ADD, answer)
+    assert not verdict.passed
+    assert verdict.reason == reason, str(verdict)
+    assert words.lower() in f"{verdict.message} {verdict.cause}".lower()
+    assert words.lower() in " ".join(str(verdict).lower().split())
+
+
+@interpreted
+def test_an_endless_loop_ends_in_a_verdict():
+    start = time.monotonic()
+    assert judge(SCALE_ADD, loops, seconds=0.5).reason == "timeout"
+    assert time.monotonic() - start < 3
+    assert judge(SCALE_ADD, scale_add).passed
+
+
+@interpreted
+def test_the_message_names_case_elements_program_and_line():
+    verdict = judge(SCALE_ADD, launching(unmasked_store))
+    assert (verdict.case, verdict.cases_passed) == ("masked tail", 2)
+    assert "these cases fail as well: “half precision”" in str(verdict)
+    assert verdict.inputs == "x: float32 [100], y: float32 [100], alpha = 2.5"
+    assert "100" in verdict.message and "program 3" in verdict.message
+    assert "tl.store(out_ptr + offs, alpha" in verdict.message
+
+
+@triton.jit
+def racing_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr, tl.load(out_ptr) + tl.sum(tl.load(x_ptr + offs)))
+
+
+def racing(x):
+    out = torch.zeros(1, device=x.device)
+    racing_kernel[(x.numel() // BLOCK,)](x, out, BLOCK=BLOCK)
+    return out
+
+
+EVENTS = []
+
+
+@triton.jit
+def eventful_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+    late = tl.program_id(0) - len(EVENTS)
+    EVENTS.append(1)
+    tl.store(out_ptr + offs, alpha * x + y + late, mask=offs < n)
+
+
+@interpreted
+def test_a_result_that_depends_on_the_order_of_programs_is_found():
+    def answer(x, y, alpha):
+        EVENTS.clear()
+        return launching(eventful_kernel)(x, y, alpha)
+
+    verdict = judge(SCALE_ADD, answer)
+    assert verdict.reason == "order" and "no before" in verdict.cause
+
+
+@triton.jit
+def leaves_loop(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    for _ in range(4):
+        x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+        y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+        tl.store(out_ptr + offs, alpha * x + y, mask=offs < n)
+        break
+
+
+@interpreted
+def test_what_the_compiler_refuses_fails_when_the_values_are_right():
+    verdict = judge(SCALE_ADD, launching(leaves_loop))
+    assert (verdict.reason, verdict.passed, verdict.cases_passed) == ("compiler", False, 4)
+    assert "sm_80 and sm_90" in verdict.message and "break" in verdict.message
+
+
+@interpreted
+def test_sums_across_programs_without_atomics_are_a_race():
+    verdict = judge(TOTAL, racing)
+    assert verdict.reason == "race" and "atomic_add" in verdict.cause
+
+
+@triton.jit
+def contiguous_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+def ignores_strides(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    contiguous_kernel[(1,)](x, out, x.numel(), BLOCK=64)
+    return out
+
+
+def test_ignored_strides_are_named():
+    verdict = judge(COPY, ignores_strides)
+    assert (verdict.reason, verdict.case) == ("wrong-values", "transposed")
+    assert "side by side" in verdict.cause and "[1, 4]" in verdict.cause
+
+
+@triton.jit
+def narrow_kernel(x_ptr, out_ptr, N, stride_m, stride_n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    offs = tl.arange(0, BLOCK)
+    start = row * stride_m.to(tl.int32)
+    tl.store(out_ptr + row * N + offs, tl.load(x_ptr + start + offs, mask=offs < N), mask=offs < N)
+
+
+def narrow_offsets(x):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    narrow_kernel[(x.shape[0],)](x, out, x.shape[1], *x.stride(), BLOCK=16)
+    return out
+
+
+@interpreted
+def test_offsets_of_32_bits_are_named():
+    task = Task("copy", "", COPY.reference, COPY.cases[-1:], 1, ("", "", ""))
+    verdict = judge(task, narrow_offsets)
+    assert verdict.reason == "int32-overflow", str(verdict)
+
+
+def test_blanks_are_named_without_running(tmp_path):
+    file = tmp_path / "answer.py"
+    file.write_text(
+        "import triton.language as tl\nimport triton\n@triton.jit\ndef kernel(x_ptr, n):\n    # ____ in a comment\n"
+        "    offs = ____ + tl.arange(0, 4)\n    tl.store(x_ptr, mask=____)\n\n"
+        "def answer(x, y, alpha):\n    kernel[(____,)](x)\n\ndef empty(x):\n    '''Not yet.'''\n    pass\n"
+    )
+    names = {"__name__": "answer"}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    verdict = judge(SCALE_ADD, names["answer"])
+    assert verdict.reason == "blank"
+    assert [f"line {n}" in verdict.message for n in (4, 5, 6, 7, 10)] == [False, False, True, True, True]
+    assert judge(SCALE_ADD, names["empty"]).reason == "blank"
+
+
+@interpreted
+def test_what_the_answer_prints_is_kept_and_fails_nothing(capfd):
+    def chatty(x, y, alpha):
+        print("hello <b>")
+        warnings.warn("beware", stacklevel=1)
+        os.write(1, b"from below\n")
+        return scale_add(x, y, alpha)
+
+    assert judge(SCALE_ADD, chatty).passed
+    verdict = judge(SCALE_ADD, lambda x, y, alpha: print("hello <b>"))
+    assert "hello <b>" in str(verdict) and "hello &lt;b&gt;" in verdict._repr_html_()
+    assert capfd.readouterr() == ("", "")
+
+
+@interpreted
+def test_forking_beside_threads_warns_nobody():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert judge(SCALE_ADD, scale_add).passed
+
+
+@interpreted
+def test_in_process_gives_the_same_verdicts():
+    assert judge(SCALE_ADD, scale_add, isolate=False).passed
+    assert judge(SCALE_ADD, launching(unmasked_store), isolate=False).reason == "out-of-bounds"
+    assert judge(SCALE_ADD, lambda x, y, alpha: alpha * x + y, isolate=False).reason == "torch"
+
+
+def test_html_is_escaped_and_stands_alone():
+    verdict = Verdict("t", False, 0, 1, reason="error", message="a < b & `c > d`", case="<i>")
+    text = verdict._repr_html_()
+    assert "A &lt; b &amp; <code>c &gt; d</code>" in text and "&lt;i&gt;" in text and "<i>" not in text
+
+
+def test_a_wrong_value_comes_with_its_picture():
+    assert "<svg" in judge(SCALE_ADD, launching(no_y))._repr_html_()
+
+
+# The pieces
+
+
+def test_frozen_inputs_keep_strides_offsets_and_shared_memory():
+    base = torch.arange(24.0).reshape(4, 6)
+    live = LiveInputs(freeze([base[1:, ::2], base.t(), base[:1].expand(3, 6), 7])).arguments
+    assert torch.equal(live[0], base[1:, ::2]) and live[0].stride() == (6, 2)
+    assert torch.equal(live[1], base.t()) and live[2].stride() == (0, 1) and live[3] == 7
+    live[1].fill_(5)
+    assert (live[0] == 5).all() and (base == torch.arange(24.0).reshape(4, 6)).all()
+
+
+def test_a_changed_byte_outside_the_view_is_noticed():
+    inputs = LiveInputs(freeze([torch.zeros(8)[::2], torch.zeros(3)]))
+    assert inputs.changed() == []
+    inputs.arguments[0].as_strided((8,), (1,), inputs.arguments[0].storage_offset())[1] = 1
+    assert inputs.changed() == [0]
+
+
+def test_the_budget_lets_roundings_through_and_nothing_else():
+    exact = torch.tensor([1.0, 1000.0, float("inf"), float("nan")], dtype=torch.float64)
+    expected = expect(exact.float(), exact, exact)
+    one_step = torch.nextafter(exact.float(), torch.tensor(9e9))
+    assert (excess_of(expected, one_step)[:2] == 0).all()
+    assert not (excess_of(expected, exact.float() * (1 + 1e-5))[:2] == 0).any()
+    assert (excess_of(expected, exact.float())[2:] == 0).all()
+    assert not (excess_of(expected, torch.tensor([float("nan")] * 3 + [1.0])) == 0).any()
+
+
+def test_another_order_of_summation_is_no_mistake_but_ten_roundings_are():
+    task = Task("three", "", lambda x, y, z: x + y + z, (), 1, ("", "", ""))
+    question = pose(task, Case("", lambda g: tuple(randn(g, 5000) for _ in range(3))), 0)
+    x, y, z = LiveInputs(question.inputs).arguments
+    assert (excess_of(question.expected[0], (x + (y + z)).cpu()) == 0).all()
+    rounding = 2**-23 * (x.abs() + y.abs() + z.abs())
+    assert not (excess_of(question.expected[0], (x + y + z + 10 * rounding).cpu()) == 0).any()
+
+
+def test_evidence_travels_as_plain_text():
+    result = Result("tensor", (2,), "bfloat16", "cpu", np.arange(4, dtype=np.uint8), owner=np.array([0, -1]))
+    back = Evidence.decode(Evidence(results=[result], error={"line": 3}).encode())
+    assert back.error == {"line": 3} and back.results[0].owner.tolist() == [0, -1]
+    assert back.results[0].tensor.dtype == torch.bfloat16
+
+
+# Showing it
+
+
+def test_check_prints_one_line_and_records(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("TILE_STATE", str(tmp_path))
+    recorded = []
+    monkeypatch.setattr("lab.exercise.find_task", lambda name: SCALE_ADD)
+    monkeypatch.setattr("lab.exercise.record", lambda task, answer="": recorded.append((task, answer)))
+    checking.check("scale_add", scale_add)
+    assert capsys.readouterr() == ("scale_add: 4 of 4 cases pass\n", "")
+    assert recorded[0][0] == "scale_add" and "def scale_add_kernel" in recorded[0][1]
+    checking.check("scale_add", launching(no_y))
+    assert "Likely cause: `y` is missing" in capsys.readouterr().out
+    assert len(recorded) == 1
+
+
+def test_check_of_an_unknown_task_says_which_there_are(capsys):
+    checking.check("scale_ad", scale_add)
+    assert "scale_add" in capsys.readouterr().out
