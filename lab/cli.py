@@ -1,0 +1,232 @@
+"""The command line: `tile …`."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab import exercise, notebook
+from lab.notebook import CourseError
+
+FIRST_PORT = 8888
+START_SECONDS = 60
+QUIET = (
+    # Settings that keep JupyterLab from asking about news and looking for updates of its own.
+    f"--LabApp.app_settings_dir={Path(__file__).with_name('jupyterlab')}",
+    # Without it every kernel warns that others on this machine could listen.
+    "--KernelManager.transport_encryption=auto",
+)
+
+
+class Commands(typer.core.TyperGroup):
+    """Shows what a person can put right as one message instead of a traceback."""
+
+    def invoke(self, context: typer.Context) -> object:
+        try:
+            return super().invoke(context)
+        except CourseError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Tile by Tile: write GPU kernels that stand beside the vendor's, on any laptop.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+TaskName = Annotated[str, typer.Argument(help="A task, such as scale_add.", metavar="TASK")]
+
+
+@app.command()
+def lab(
+    browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
+    port: Annotated[int, typer.Option(help="The first port to try.")] = FIRST_PORT,
+    ip: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 in a container.")] = "127.0.0.1",
+) -> None:
+    """Start JupyterLab at your next page, print its address, and stay until Ctrl-C."""
+    typer.echo("Starting JupyterLab …")
+    for path in own_notebooks():
+        trust(path)
+    port, token = free_port(port, ip), secrets.token_hex(16)
+    page = exercise.next_page()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server ends as well
+    server = subprocess.Popen(jupyter_command(ip, port), cwd=exercise.ROOT, env=os.environ | {"JUPYTER_TOKEN": token})
+    address = f"http://127.0.0.1:{port}/lab/tree/{page.as_posix()}?token={token}"
+    try:
+        wait_until_up(server, port)
+        typer.echo(f"JupyterLab is ready; Ctrl-C stops it. Open\n{address}")
+        if browser and has_screen():
+            webbrowser.open(address)
+        server.wait()
+    except KeyboardInterrupt:
+        typer.echo("\nStopping JupyterLab. `make lab` brings you back to where you were.")
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def jupyter_command(ip: str, port: int) -> list[str]:
+    """Return the command that serves the course at one port, opens no browser, and asks nothing when stopped."""
+    options = ["-y", "--no-browser", f"--ip={ip}", f"--port={port}", "--ServerApp.port_retries=0"]
+    options += ["--log-level=ERROR", "--LabApp.log_level=ERROR", *QUIET]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        options.append("--allow-root")
+    return [sys.executable, "-m", "jupyterlab", *options]
+
+
+def wait_until_up(server: subprocess.Popen, port: int) -> None:
+    """Return when the server answers. Raises CourseError when it ends or takes too long."""
+    for _ in range(START_SECONDS * 10):
+        if server.poll() is not None:
+            raise CourseError(f"JupyterLab ended at once (status {server.returncode}); the lines above say why.")
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/api", timeout=1).close()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise CourseError(
+        f"JupyterLab did not answer on port {port} within {START_SECONDS} s. Try again, or `--port` another."
+    )
+
+
+def free_port(first: int, ip: str = "127.0.0.1") -> int:
+    """Return the first port from `first` on that nobody listens at. Raises CourseError when a hundred are taken."""
+    for port in range(first, min(first + 100, 2**16)):
+        with socket.socket() as probe:
+            try:
+                probe.bind((ip, port))
+                return port
+            except OSError:
+                continue
+    raise CourseError(f"No port from {first} on is free. Name another one with `--port`.")
+
+
+def has_screen() -> bool:
+    """Return whether a browser can open a window here; a text browser would take the terminal away."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"))
+
+
+def own_notebooks() -> list[Path]:
+    """Return the course's own notebooks: their scripts, such as the figure one steps through, may run."""
+    return sorted(path for folder in ("notebooks", "exercises") for path in (exercise.ROOT / folder).glob("*.ipynb"))
+
+
+def trust(path: Path) -> None:
+    """Sign a notebook as `jupyter trust` does. A damaged one, or a home that cannot be written, is left unsigned."""
+    from nbformat.sign import NotebookNotary
+
+    try:
+        NotebookNotary().sign(notebook.read(path))
+    except (CourseError, OSError) as error:
+        typer.echo(f"{path.name} is not trusted, so its figures will not move until it is run: {error}", err=True)
+
+
+@app.command()
+def progress() -> None:
+    """Show each chapter's tasks, your points and the next step."""
+    exercise.progress()
+
+
+@app.command()
+def hint(
+    task: TaskName,
+    every: Annotated[bool, typer.Option("--all", help="Show all three hints.")] = False,
+) -> None:
+    """Show the next hint: a question, a nudge, the answer's shape."""
+    exercise.hint(task, every)
+
+
+@app.command()
+def reset(name: Annotated[str, typer.Argument(help="An exercise or a task.", metavar="EXERCISE_OR_TASK")]) -> None:
+    """Put back the blanks, after a backup of what you wrote."""
+    exercise.reset(name)
+
+
+@app.command()
+def solution(
+    task: TaskName,
+    yes: Annotated[bool, typer.Option("--yes", help="Show it even if the task is not passed.")] = False,
+) -> None:
+    """Show how we solved a task you have passed."""
+    exercise.solution(task, yes)
+
+
+@app.command()
+def update() -> None:
+    """Take the newest version of the course and keep your answers."""
+    from lab.update import update
+
+    update()
+
+
+@app.command()
+def generate(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Exercises; all when left out.", metavar="[EXERCISE]...")
+    ] = None,
+) -> None:
+    """Write exercises/ anew from solutions/ (for authors)."""
+    chosen = [exercise.find_exercise(name) for name in names] if names else exercise.exercises()
+    for one in chosen:
+        with bar(one.name) as report:
+            changed = exercise.generate(one, report)
+        typer.echo(f"{one.path.relative_to(exercise.ROOT)}: {'written' if changed else 'unchanged'}")
+
+
+@app.command()
+def execute(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Chapters; all when left out.", metavar="[NOTEBOOK]...")
+    ] = None,
+) -> None:
+    """Run chapters and store their outputs (for authors)."""
+    for path in paths or sorted((exercise.ROOT / "notebooks").glob("*.ipynb")):
+        with bar(path.stem) as report:
+            changed = notebook.execute(path.resolve(), report)
+        typer.echo(f"{path.name}: {'written' if changed else 'unchanged'}")
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show a progress bar; yield the function that moves it: cells done, cells in all."""
+    from rich.progress import Progress
+
+    with Progress(transient=True) as bars:
+        task = bars.add_task(title)
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+@app.command()
+def measure(
+    stem: Annotated[str, typer.Argument(help="An operation, such as vector_add.", metavar="STEM")],
+    out: Annotated[Path | None, typer.Option(help="The folder to write to.")] = None,
+    commit: Annotated[str | None, typer.Option(help="The commit to note, where there is no .git.")] = None,
+) -> None:
+    """Time a kernel beside its peers on this machine's GPU and record the rows."""
+    from lab import bench
+
+    try:
+        bench.measure(stem, out=out, commit=commit)
+    except (bench.MeasurementRefused, bench.NoRecord) as error:
+        raise CourseError(str(error)) from None
+
+
+if __name__ == "__main__":
+    app(prog_name="tile")

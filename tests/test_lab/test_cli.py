@@ -1,0 +1,226 @@
+"""The command line, as a learner meets it."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from lab import cli, exercise, notebook
+
+ROOT = Path(__file__).parents[2]
+EXERCISE = Path("exercises/01_vector_add.ipynb")
+NAMES = ("lab", "solutions", "exercises")
+
+
+def tile(*arguments: str, course: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
+    """Run `tile …` in a copy of the course."""
+    return subprocess.run(
+        [sys.executable, "-m", "lab.cli", *arguments],
+        cwd=course,
+        env=os.environ | {"PYTHONPATH": str(course), "TILE_STATE": str(course / ".tile")} | environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=120,
+    )
+
+
+def test_help_names_every_command():
+    told = CliRunner().invoke(cli.app, ["--help"]).output
+    for command in ("lab", "progress", "hint", "reset", "solution", "update", "generate", "execute", "measure"):
+        assert re.search(rf"^\W*{command}\s", told, re.MULTILINE), command
+
+
+def test_a_mistake_is_one_message_and_a_status():
+    result = CliRunner().invoke(cli.app, ["hint", "scale_ad"])
+    assert result.exit_code == 1
+    assert "Did you mean `scale_add`?" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_light_commands_start_at_once(tmp_path: Path):
+    program = "import sys, lab.cli; print('torch' in sys.modules, 'nbformat' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+def test_a_taken_port_is_passed_over():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        assert cli.free_port(port) > port
+
+
+def test_text_browsers_never_take_the_terminal(monkeypatch: pytest.MonkeyPatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cli.sys, "platform", "linux")
+    assert not cli.has_screen()
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert cli.has_screen()
+
+
+def test_lab_serves_the_course_and_stops_on_interrupt(tmp_path: Path):
+    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed here")
+    folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    server = subprocess.Popen(
+        [sys.executable, "-m", "lab.cli", "lab", "--no-browser"],
+        cwd=ROOT,
+        env=os.environ | folders | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        told = "".join(server.stdout.readline() for _ in range(3))
+        address = re.search(r"http://\S+/lab/tree/\S+", told)
+        assert address, told
+        with urllib.request.urlopen(address[0], timeout=20) as page:
+            assert page.status == 200
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=20) == 0
+    finally:
+        server.kill()
+
+
+# A new version of the course
+
+
+class Courses:
+    """The published course and a learner's clone of it."""
+
+    def __init__(self, folder: Path):
+        self.published, self.mine = folder / "published", folder / "my course"
+        for name in NAMES:
+            shutil.copytree(ROOT / name, self.published / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (self.published / "requirements.txt").write_text("")
+        (self.published / ".gitignore").write_text(".tile/\n__pycache__/\n")
+        (self.published / "notebooks").mkdir()
+        shutil.copy(ROOT / EXERCISE, self.published / "notebooks" / "01_vector_add.ipynb")
+        git(self.published, "init", "--quiet", "--initial-branch=main")
+        self.publish("first")
+        git(folder, "clone", "--quiet", str(self.published), str(self.mine))
+
+    def publish(self, message: str) -> None:
+        git(self.published, "add", "--all")
+        git(self.published, "commit", "--quiet", "--message", message)
+
+    def change(self, course: Path, task: str, source: str) -> None:
+        content = notebook.read(course / EXERCISE)
+        exercise.put_answers(content, {task: source})
+        notebook.write(course / EXERCISE, content)
+
+    def new_text(self) -> None:
+        """Publish a version whose exercise has another first cell."""
+        content = notebook.read(self.published / EXERCISE)
+        content.cells[0].source = "# A better introduction"
+        notebook.write(self.published / EXERCISE, content)
+        self.publish("better introduction")
+
+    def backups(self) -> list[Path]:
+        return sorted((self.mine / ".tile" / "backups").rglob("*.ipynb"))
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git with a name to commit under and no settings of this machine."""
+    person = {f"GIT_{role}_{key}": "learner" for role in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+    settings = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    subprocess.run(["git", *arguments], cwd=folder, env=os.environ | person | settings, check=True, timeout=60)
+
+
+@pytest.fixture
+def courses(tmp_path: Path) -> Courses:
+    return Courses(tmp_path)
+
+
+def test_update_brings_the_new_version_and_keeps_the_answers(courses: Courses):
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    courses.new_text()
+    courses.change(courses.published, "row_add", "a new blank = ____")
+    courses.publish("new blank")
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0, done.stderr
+    content = notebook.read(courses.mine / EXERCISE)
+    answers = exercise.answers_of(content)
+    assert content.cells[0].source == "# A better introduction"
+    assert answers["scale_add"] == "mine = 1"
+    assert answers["row_add"] == "a new blank = ____"
+    (backup,) = courses.backups()
+    assert exercise.read_answers(backup)["scale_add"] == "mine = 1"
+    assert "scale_add" in done.stdout
+
+
+def test_update_with_nothing_new_says_so_and_touches_nothing(courses: Courses):
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    before = (courses.mine / EXERCISE).read_bytes()
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0, done.stderr
+    assert "newest version" in done.stdout
+    assert (courses.mine / EXERCISE).read_bytes() == before
+    assert not courses.backups()
+
+
+def test_update_puts_aside_a_chapter_that_was_run(courses: Courses):
+    chapter = courses.mine / "notebooks" / "01_vector_add.ipynb"
+    chapter.write_text(chapter.read_text() + "\n")
+    mine = chapter.read_text()
+    (courses.published / "notebooks" / "01_vector_add.ipynb").write_text("new chapter")
+    courses.publish("new chapter")
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0, done.stderr
+    assert chapter.read_text() == "new chapter"
+    (backup,) = courses.backups()
+    assert backup.read_text() == mine
+
+
+@pytest.mark.parametrize("trouble", ["offline", "own commit", "changed kernel", "no git"])
+def test_an_update_that_fails_leaves_the_answers_and_says_how_to_go_on(courses: Courses, trouble: str):
+    courses.new_text()
+    advice = "try again"
+    if trouble == "offline":
+        courses.published.rename(courses.published.with_name("gone"))
+    elif trouble == "own commit":
+        git(courses.mine, "commit", "--quiet", "--allow-empty", "--message", "mine")
+        advice = "git pull --rebase"
+    elif trouble == "changed kernel":
+        for course in (courses.mine, courses.published):
+            script = course / "solutions" / "__init__.py"
+            script.write_text(script.read_text() + f"# {course.name}\n")
+        courses.publish("kernel")
+        advice = "git checkout -- FILE"
+    elif trouble == "no git":
+        shutil.rmtree(courses.mine / ".git")
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    before = (courses.mine / EXERCISE).read_bytes()
+    done = tile("update", course=courses.mine, GIT_CEILING_DIRECTORIES=str(courses.mine.parent))
+    assert done.returncode == 1
+    assert advice in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (courses.mine / EXERCISE).read_bytes() == before
+
+
+def test_update_replaces_a_damaged_exercise_and_keeps_it(courses: Courses):
+    courses.new_text()
+    (courses.mine / EXERCISE).write_text("{ damaged")
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0, done.stderr
+    assert "damaged" in done.stderr
+    assert (courses.mine / EXERCISE).read_bytes() == (courses.published / EXERCISE).read_bytes()
+    (backup,) = courses.backups()
+    assert backup.read_text() == "{ damaged"
+
+
+def test_update_installs_what_the_new_version_needs(courses: Courses):
+    (courses.published / "requirements.txt").write_text("./no-such-package\n")
+    courses.publish("needs more")
+    done = tile("update", course=courses.mine)
+    assert "installing" in done.stdout
+    assert done.returncode == 1
+    assert "make lab" in done.stderr

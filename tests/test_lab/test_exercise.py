@@ -1,0 +1,191 @@
+"""Exercises: forms, names, progress, hints and resets, in a copy of the course."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import exercise, notebook
+from lab.notebook import CourseError
+
+ROOT = Path(__file__).parents[2]
+STEM = "vector_add"
+TASK = "scale_add"
+
+
+@pytest.fixture
+def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the exercises with a learner's state of its own."""
+    for folder in ("solutions", "exercises"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(exercise, "ROOT", tmp_path)
+    monkeypatch.setenv("TILE_STATE", str(tmp_path / ".tile"))
+    return tmp_path
+
+
+def write_answer(path: Path, task: str, source: str) -> None:
+    """Do as a learner does: change one answer cell."""
+    learner = notebook.read(path)
+    assert not exercise.put_answers(learner, {task: source})
+    notebook.write(path, learner)
+
+
+@pytest.mark.parametrize(
+    ("line", "blank"),
+    [
+        ("    mask = offs < n  # blank: mask = ____", "    mask = ____"),
+        ("    x = 1  # blank:", ""),
+        ("    x = 1  # why it is so", "    x = 1  # why it is so"),
+        ('    s = "# hash"  # blank: s = ____', "    s = ____"),
+    ],
+)
+def test_a_noted_line_becomes_its_blank_form(line: str, blank: str):
+    assert exercise.blank_source(line) == blank
+    assert "# blank" not in exercise.solved_source(line)
+
+
+def test_specs_are_read_without_torch():
+    program = "import sys; from lab import exercise; print(len(exercise.exercises()[0].cards), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    cards, torch = done.stdout.split()
+    assert int(cards) >= 3, done.stderr
+    assert torch == "False"
+
+
+def test_static_reading_agrees_with_the_tasks():
+    for one in exercise.exercises():
+        for card in one.cards:
+            task = exercise.find_task(card.name)
+            assert (task.name, task.title, task.points, task.hints) == tuple(card)
+
+
+def test_an_unknown_task_names_the_closest():
+    with pytest.raises(exercise.UnknownTask, match="`scale_ad`.*`scale_add`.*tile progress"):
+        exercise.find_task("scale_ad")
+
+
+@pytest.mark.parametrize("name", ["vector_add", "01_vector_add", "exercises/01_vector_add.ipynb", "row_add"])
+def test_an_exercise_answers_to_several_names(name: str):
+    assert exercise.find_exercise(name).stem == STEM
+
+
+def test_ids_tell_task_and_role_and_are_unique():
+    cells = exercise.read_script(exercise.find_exercise(STEM)).cells
+    ids = [cell.id for cell in cells]
+    assert len(set(ids)) == len(ids)
+    assert {f"{TASK}-text", f"{TASK}-answer", f"{TASK}-check", "start-text", "end-text"} <= set(ids)
+
+
+def test_specs_stay_out_of_the_notebook():
+    text = notebook.text_of(exercise.blank_form(exercise.find_exercise(STEM)))
+    assert "Task(" not in text
+    assert "# blank" not in text
+    assert "reference" not in text
+
+
+def test_hints_come_one_by_one(course: Path, capsys: pytest.CaptureFixture):
+    hints = exercise.find_card(TASK).hints
+    for tier in range(3):
+        exercise.hint(TASK)
+        assert hints[tier] in capsys.readouterr().out
+    exercise.hint(TASK)
+    told = capsys.readouterr().out
+    assert hints[2] in told
+    assert f"tile solution {TASK}" in told
+
+
+def test_all_hints_at_once(course: Path, capsys: pytest.CaptureFixture):
+    exercise.hint(TASK, every=True)
+    told = capsys.readouterr().out
+    assert all(text in told for text in exercise.find_card(TASK).hints)
+
+
+def test_a_solution_waits_until_the_task_is_passed(course: Path, capsys: pytest.CaptureFixture):
+    with pytest.raises(CourseError, match="not passed yet.*tile hint"):
+        exercise.solution(TASK)
+    exercise.record(TASK, "answer")
+    exercise.solution(TASK)
+    assert "mask = offs < n\n" in capsys.readouterr().out
+
+
+def test_a_recorded_pass_shows_and_leads_on(course: Path, capsys: pytest.CaptureFixture):
+    assert exercise.next_page() == Path("notebooks/01_vector_add.ipynb")
+    exercise.record(TASK, "answer")
+    exercise.progress()
+    told = capsys.readouterr().out
+    assert "passed" in told
+    assert "1 of 15 points" in told
+    assert "`three_way_add`" in told
+    assert exercise.next_page() == Path("exercises/01_vector_add.ipynb")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"passed": 3, "hints": {}}', '{"passed": {}, "hints": {"scale_add": "x"}}']
+)
+def test_damaged_progress_is_kept_aside(course: Path, capsys: pytest.CaptureFixture, text: str):
+    path = course / ".tile" / "progress.json"
+    path.parent.mkdir()
+    path.write_text(text)
+    exercise.record(TASK, "answer")
+    assert TASK in json.loads(path.read_text())["passed"]
+    assert "damaged" in capsys.readouterr().err
+    (kept,) = (course / ".tile" / "backups").rglob("progress.json")
+    assert kept.read_text() == text
+
+
+def test_progress_that_cannot_be_saved_says_so_and_goes_on(course: Path, monkeypatch, capsys: pytest.CaptureFixture):
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(notebook, "write_text", refuse)
+    exercise.record(TASK, "answer")
+    assert "not saved" in capsys.readouterr().err
+
+
+def test_reset_of_a_task_leaves_the_others_alone(course: Path, capsys: pytest.CaptureFixture):
+    path = course / "exercises" / "01_vector_add.ipynb"
+    blank = exercise.read_answers(path)
+    write_answer(path, TASK, "mine")
+    write_answer(path, "row_add", "also mine")
+    exercise.reset(TASK)
+    assert exercise.read_answers(path) == blank | {"row_add": "also mine"}
+    (backup,) = (course / ".tile" / "backups").rglob("*.ipynb")
+    assert exercise.read_answers(backup)[TASK] == "mine"
+    assert str(backup) in capsys.readouterr().out
+
+
+def test_reset_restores_a_damaged_notebook_and_keeps_it(course: Path):
+    path = course / "exercises" / "01_vector_add.ipynb"
+    path.write_bytes(b"\xff{ not a notebook")
+    with pytest.raises(CourseError, match="damaged.*tile reset 01_vector_add"):
+        exercise.reset(TASK)
+    exercise.reset(STEM)
+    assert path.read_bytes() == (ROOT / "exercises" / "01_vector_add.ipynb").read_bytes()
+    (backup,) = (course / ".tile" / "backups").rglob("*.ipynb")
+    assert backup.read_bytes() == b"\xff{ not a notebook"
+
+
+def test_reset_without_a_backup_changes_nothing(course: Path, monkeypatch: pytest.MonkeyPatch):
+    path = course / "exercises" / "01_vector_add.ipynb"
+    write_answer(path, TASK, "mine")
+    (course / "file").write_text("no folder")
+    monkeypatch.setenv("TILE_STATE", str(course / "file"))
+    with pytest.raises(CourseError, match="no backup could be made"):
+        exercise.reset(STEM)
+    assert exercise.read_answers(path)[TASK] == "mine"
+
+
+def test_reset_on_a_read_only_disk_changes_nothing(course: Path, monkeypatch: pytest.MonkeyPatch):
+    path = course / "exercises" / "01_vector_add.ipynb"
+    write_answer(path, TASK, "mine")
+
+    def refuse(*_):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(notebook.os, "replace", refuse)
+    with pytest.raises(CourseError, match="is as it was: Read-only file system"):
+        exercise.reset(STEM)
+    assert exercise.read_answers(path)[TASK] == "mine"
