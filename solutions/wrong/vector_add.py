@@ -1,0 +1,421 @@
+"""Answers to the tasks of `solutions/vector_add.py` that the check must reject, each for its reason."""
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+
+from lab.exercise import wrong
+from solutions import vector_add as right
+
+LIMIT = 4.0
+
+
+def launch(kernel, x, y, alpha, out=None, programs=None, BLOCK=256):
+    """Run a kernel with the parameters of `scale_add_kernel` and return its output."""
+    out = torch.empty_like(x) if out is None else out
+    grid = (triton.cdiv(x.numel(), BLOCK) if programs is None else programs,)
+    kernel[grid](x, y, out, x.numel(), alpha, BLOCK=BLOCK)
+    return out
+
+
+# Scale and add: memory
+
+
+@triton.jit
+def load_unmasked_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=offs < n)
+
+
+@wrong("scale_add", reason="out-of-bounds")
+def no_mask_on_the_load(x, y, alpha):
+    return launch(load_unmasked_kernel, x, y, alpha)
+
+
+@triton.jit
+def store_unmasked_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y)
+
+
+@wrong("scale_add", reason="out-of-bounds")
+def no_mask_on_the_store(x, y, alpha):
+    return launch(store_unmasked_kernel, x, y, alpha)
+
+
+@triton.jit
+def off_by_one_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs <= n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+
+
+@wrong("scale_add", reason="out-of-bounds")
+def off_by_one(x, y, alpha):
+    return launch(off_by_one_kernel, x, y, alpha)
+
+
+@triton.jit
+def shifted_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs - 1, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+
+
+@wrong("scale_add", reason="out-of-bounds")
+def reads_before_the_start(x, y, alpha):
+    return launch(shifted_kernel, x, y, alpha)
+
+
+@wrong("scale_add", reason="not-written")
+def skips_the_tail(x, y, alpha):
+    return launch(right.scale_add_kernel, x, y, alpha, programs=x.numel() // 256)
+
+
+@wrong("scale_add", reason="not-written")
+def hopes_for_stale_memory(x, y, alpha):
+    launch(right.scale_add_kernel, x, y, alpha)
+    return torch.empty_like(x)
+
+
+# Scale and add: who computes
+
+
+@wrong("scale_add", reason="torch")
+def torch_instead_of_the_kernel(x, y, alpha):
+    return alpha * x + y
+
+
+@wrong("scale_add", reason="no-launch")
+def never_launches(x, y, alpha):
+    return torch.empty_like(x)
+
+
+@wrong("scale_add", reason="overwritten")
+def launches_then_overwrites(x, y, alpha):
+    out = launch(right.scale_add_kernel, x, y, 0.0)
+    out.copy_(alpha * x + y)
+    return out
+
+
+@wrong("scale_add", reason="torch")
+def torch_does_half(x, y, alpha):
+    return launch(right.scale_add_kernel, alpha * x, y, 1.0)
+
+
+@wrong("scale_add", reason="error")
+def fails(x, y, alpha):
+    return launch(right.scale_add_kernel, x, y, alpha).no_such_method()
+
+
+@wrong("scale_add", reason="one-program")
+def one_program_does_everything(x, y, alpha):
+    return launch(right.scale_add_kernel, x, y, alpha, BLOCK=triton.next_power_of_2(max(1, x.numel())))
+
+
+CACHE = {}
+
+
+@wrong("scale_add", reason="stale")
+def remembers_by_pointer(x, y, alpha):
+    key = (x.data_ptr(), y.data_ptr(), x.numel(), x.dtype)
+    if key not in CACHE:
+        CACHE[key] = launch(right.scale_add_kernel, x, y, alpha)
+    return CACHE[key]
+
+
+# Scale and add: what comes back
+
+
+@wrong("scale_add", reason="not-a-tensor")
+def forgets_to_return(x, y, alpha):
+    launch(right.scale_add_kernel, x, y, alpha)
+
+
+@wrong("scale_add", reason="returns-input")
+def writes_into_its_input(x, y, alpha):
+    return launch(right.scale_add_kernel, x, y, alpha, out=y)
+
+
+@triton.jit
+def negating_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+    tl.store(x_ptr + offs, -x, mask=mask)
+
+
+@wrong("scale_add", reason="input-changed")
+def edits_its_input(x, y, alpha):
+    return launch(negating_kernel, x, y, alpha)
+
+
+@wrong("scale_add", reason="dtype")
+def always_float32(x, y, alpha):
+    return launch(right.scale_add_kernel, x, y, alpha, out=torch.empty_like(x, dtype=torch.float32))
+
+
+@wrong("scale_add", reason="shape")
+def one_column(x, y, alpha):
+    return launch(right.scale_add_kernel, x, y, alpha).view(-1, 1)
+
+
+@wrong("scale_add", reason="wrong-values")
+def scales_the_other(x, y, alpha):
+    return launch(right.scale_add_kernel, y, x, alpha)
+
+
+@wrong("scale_add", reason="wrong-values")
+def constant(x, y, alpha):
+    return launch(right.scale_add_kernel, torch.zeros_like(x), torch.zeros_like(y), alpha)
+
+
+@triton.jit
+def not_a_number_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.full((BLOCK,), float("nan"), tl.float32), mask=offs < n)
+
+
+@wrong("scale_add", reason="not-finite")
+def not_a_number(x, y, alpha):
+    return launch(not_a_number_kernel, x, y, alpha)
+
+
+@triton.jit
+def rounding_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float16)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x.to(tl.float32) + y, mask=mask)
+
+
+@wrong("scale_add", reason="wrong-values")
+def lower_precision_inside(x, y, alpha):
+    return launch(rounding_kernel, x, y, alpha)
+
+
+# Three at once: programs
+
+
+@triton.jit
+def three_way_add_global_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    z = tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, (x + y + z) * LIMIT / LIMIT, mask=mask)
+
+
+@wrong("three_way_add", reason="compiler")
+def a_python_global(x, y, z):
+    out = torch.empty_like(x)
+    three_way_add_global_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def three_way_add_loop_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    for attempt in range(3):
+        x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+        y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+        z = tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+        tl.store(out_ptr + offs, x + y + z, mask=mask)
+        if attempt == 0:
+            break
+
+
+@wrong("three_way_add", reason="compiler")
+def a_break_in_a_loop(x, y, z):
+    out = torch.empty_like(x)
+    three_way_add_loop_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def three_way_add_overlapping_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    """Each program fills its block and, with x alone, the next one, which its owner should overwrite."""
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs + BLOCK, mask=offs + BLOCK < n)
+    tl.store(out_ptr + offs + BLOCK, x, mask=offs + BLOCK < n)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    z = tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, x + y + z, mask=mask)
+
+
+@wrong("three_way_add", reason="race")
+def two_programs_write_one_element(x, y, z):
+    out = torch.empty_like(x)
+    three_way_add_overlapping_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def three_way_add_relay_kernel(x_ptr, y_ptr, z_ptr, out_ptr, sum_ptr, n, BLOCK: tl.constexpr):
+    """Even programs add x and y for themselves and their neighbour; odd programs read what the neighbour left."""
+    pid = tl.program_id(0).to(tl.int64)
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    if pid % 2 == 0:
+        offs_pair = pid * BLOCK + tl.arange(0, 2 * BLOCK)
+        mask_pair = offs_pair < n
+        x = tl.load(x_ptr + offs_pair, mask=mask_pair).to(tl.float32)
+        y = tl.load(y_ptr + offs_pair, mask=mask_pair).to(tl.float32)
+        tl.store(sum_ptr + offs_pair, x + y, mask=mask_pair)
+        tl.debug_barrier()
+    z = tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, tl.load(sum_ptr + offs, mask=mask) + z, mask=mask)
+
+
+@wrong("three_way_add", reason="race")
+def reads_what_its_neighbour_wrote(x, y, z):
+    out, partial = torch.empty_like(x), torch.zeros_like(x, dtype=torch.float32)
+    three_way_add_relay_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, partial, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def three_way_add_ticket_kernel(x_ptr, y_ptr, z_ptr, out_ptr, ticket_ptr, n, BLOCK: tl.constexpr):
+    """Takes tickets, and relies on program 0 drawing the first."""
+    pid = tl.program_id(0).to(tl.int64)
+    ticket = tl.atomic_add(ticket_ptr, 1)
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    z = tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, x + y + z + (ticket - pid), mask=mask)
+
+
+@wrong("three_way_add", reason="order")
+def relies_on_the_order_of_programs(x, y, z):
+    out, ticket = torch.empty_like(x), torch.zeros(1, dtype=torch.int32, device=x.device)
+    three_way_add_ticket_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, ticket, x.numel(), BLOCK=256)
+    return out
+
+
+# Strides
+
+
+def copy(kernel, x, stride_x):
+    """Run a kernel with the parameters of `strided_copy_kernel` and return its output."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), stride_x, BLOCK=256)
+    return out
+
+
+@wrong("strided_copy", reason="wrong-values")
+def ignores_the_stride(x):
+    return copy(right.strided_copy_kernel, x, 1)
+
+
+@triton.jit
+def strided_copy_int32_kernel(x_ptr, out_ptr, n, stride_x, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs * stride_x, mask=mask), mask=mask)
+
+
+@wrong("strided_copy", reason="int32-overflow")
+def int32_offsets(x):
+    return copy(strided_copy_int32_kernel, x, x.stride(0))
+
+
+@triton.jit
+def strided_both_kernel(x_ptr, out_ptr, n, stride_x, BLOCK: tl.constexpr):
+    offs = (tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)) * stride_x
+    mask = offs < n * stride_x
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
+
+
+@wrong("strided_copy", reason="out-of-bounds")
+def strides_its_output_too(x):
+    return copy(strided_both_kernel, x, x.stride(0))
+
+
+# Two dimensions
+
+
+def add_row(kernel, x, row, strides):
+    """Run a kernel with the parameters of `row_add_kernel` and return its output."""
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(M, 16), triton.cdiv(N, 32))
+    kernel[grid](x, row, out, M, N, *strides, BLOCK_M=16, BLOCK_N=32)
+    return out
+
+
+@wrong("row_add", reason="out-of-bounds")
+def swaps_the_strides(x, row):
+    return add_row(right.row_add_kernel, x, row, (x.stride(1), x.stride(0), row.stride(0)))
+
+
+@wrong("row_add", reason="wrong-values")
+def takes_every_matrix_for_contiguous(x, row):
+    return add_row(right.row_add_kernel, x, row, (x.shape[1], 1, row.stride(0)))
+
+
+@triton.jit
+def row_add_one_mask_kernel(
+    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
+):
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = offs_m[:, None] * N + offs_n[None, :] < M * N
+    x = tl.load(x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask).to(tl.float32)
+    row = tl.load(row_ptr + offs_n * stride_row, mask=offs_n < N).to(tl.float32)
+    tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], x + row[None, :], mask=mask)
+
+
+@wrong("row_add", reason="race")
+def masks_the_flat_offset(x, row):
+    strides = (*x.stride(), row.stride(0))
+    return add_row(row_add_one_mask_kernel, x, row, strides)
+
+
+# On one's own
+
+
+@triton.jit
+def clamped_add_numpy_kernel(x_ptr, y_ptr, out_ptr, n, stride_x, stride_y, low, high, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs * stride_x, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs * stride_y, mask=mask).to(tl.float32)
+    out = tl.minimum(tl.maximum(x + y, low), high)
+    tl.store(out_ptr + offs, out * float(np.float32(1.0)), mask=mask)
+
+
+@wrong("clamped_add", reason="compiler")
+def numpy_in_the_kernel(x, y, low, high):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(x.numel(), 256),)
+    strides = (x.stride(0), y.stride(0))
+    clamped_add_numpy_kernel[grid](x, y, out, x.numel(), *strides, low, high, BLOCK=256)
+    return out
+
+
+@wrong("clamped_add", reason="wrong-values")
+def swaps_the_limits(x, y, low, high):
+    return right.clamped_add(x, y, high, low)
+
+
+@wrong("clamped_add", reason="torch")
+def torch_clamps(x, y, low, high):
+    return right.clamped_add(x.clamp(low, high), y, low, high)

@@ -1,0 +1,110 @@
+"""Every exercise: solutions pass, blanks and wrong answers are rejected for their reason, and nothing has drifted."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import exercise, notebook
+from lab.check import judge
+
+ROOT = Path(__file__).parents[2]
+EXERCISES = exercise.exercises()
+TASKS = [card.name for one in EXERCISES for card in one.cards]
+WRONG = [answer for one in EXERCISES for answer in exercise.wrong_answers(one.stem)]
+
+
+def module_of(task: str):
+    """Return the solution's module: `__init__` of `solutions` settled the interpreter before it was imported."""
+    return sys.modules[f"solutions.{exercise.find_exercise(task).stem}"]
+
+
+def blank_function(task: str, folder: Path):
+    """Return the task's function as the learner finds it, defined in a file so that its source can be read."""
+    blank = exercise.answers_of(exercise.blank_form(exercise.find_exercise(task)))[task]
+    path = folder / f"{task}.py"
+    path.write_text(blank)
+    space = {name: value for name, value in vars(module_of(task)).items() if name in ("torch", "triton", "tl")}
+    space["__name__"] = f"blank_{task}"
+    exec(compile(blank, str(path), "exec"), space)
+    return space[task]
+
+
+@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
+def test_regenerating_changes_nothing(one: exercise.Exercise):
+    fresh = exercise.blank_form(one)
+    committed = notebook.read(one.path)
+    answered = exercise.answers_of(fresh) != exercise.answers_of(committed)
+    if answered and without_answers(fresh) == without_answers(committed) and not os.environ.get("CI"):
+        pytest.skip("this exercise holds a learner's answers, and nothing else differs")
+    assert one.path.read_text(encoding="utf-8") == notebook.text_of(fresh), "run `tile generate`"
+
+
+def without_answers(content) -> list[tuple[str, str]]:
+    """Return id and source of the cells that a learner has no need to change."""
+    return [(cell.id, cell.source) for cell in content.cells if not cell.id.endswith(exercise.ANSWER)]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_solution_passes(task: str):
+    exercise.find_task(task)
+    verdict = judge(task, getattr(module_of(task), task))
+    assert verdict.passed, verdict.message
+    assert verdict.cases_passed == verdict.cases_total == len(exercise.find_task(task).cases)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_unsolved_task_names_its_blank(task: str, tmp_path: Path):
+    exercise.find_task(task)
+    verdict = judge(task, blank_function(task, tmp_path))
+    assert (verdict.passed, verdict.reason) == (False, "blank")
+    assert exercise.BLANK in verdict.message
+
+
+@pytest.mark.parametrize("answer", WRONG, ids=lambda answer: f"{answer.task}-{answer.function.__name__}")
+def test_a_wrong_answer_is_rejected_for_its_reason(answer: exercise.WrongAnswer):
+    verdict = judge(answer.task, answer.function)
+    assert not verdict.passed
+    assert verdict.reason == answer.reason, verdict.message
+
+
+@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
+def test_every_task_has_wrong_answers(one: exercise.Exercise):
+    answers = exercise.wrong_answers(one.stem)
+    assert {answer.task for answer in answers} == {card.name for card in one.cards}
+    assert len(answers) >= 15
+
+
+@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
+def test_every_code_cell_has_a_count_so_that_nbval_compares_it(one: exercise.Exercise):
+    cells = [cell for cell in exercise.blank_form(one).cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+
+
+@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
+def test_nbval_passes_exactly_when_the_exercise_is_solved(one: exercise.Exercise, tmp_path: Path):
+    notebook.write(tmp_path / "solved.ipynb", exercise.solved_form(one))
+    notebook.write(tmp_path / "blank.ipynb", exercise.blank_form(one))
+    counts = {name: nbval_counts(tmp_path / f"{name}.ipynb") for name in ("solved", "blank")}
+    cells = sum(cell.cell_type == "code" for cell in exercise.blank_form(one).cells)
+    assert counts["solved"] == {"passed": cells}
+    assert counts["blank"] == {"passed": cells - len(one.cards), "failed": len(one.cards)}
+
+
+def nbval_counts(path: Path) -> dict[str, int]:
+    """Return how many cells of a notebook pass and fail under nbval."""
+    options = ["--nbval", "--nbval-cell-timeout=60", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, f"--rootdir={ROOT}", f"--confcutdir={ROOT}", str(path)],
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if "XDIST" not in key} | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    found = re.findall(r"(\d+) (passed|failed|error)", done.stdout.splitlines()[-1])
+    assert found, done.stdout + done.stderr
+    return {kind: int(number) for number, kind in found}
