@@ -32,6 +32,8 @@ MEASUREMENTS = ROOT / "book" / "measurements"
 
 OURS = "triton"  # the variant of the host function that the course ships
 ROOF = "copy"  # the variant that moves the same bytes and does nothing else
+# The variants that others wrote; every further one is a rung of our own ladder.
+PEERS = ("torch", "torch_compile", "cublas", "sdpa_flash", "sdpa_cudnn", "flex", "liger")
 TORCH_TOLERANCE = (
     0.02  # of the typical element: torch's error sets the others' tolerance, so its own is a check for sense
 )
@@ -171,7 +173,7 @@ class Standing:
     """How the course's own variant stands at one size."""
 
     ours: Row
-    best: Row | None  # the fastest other variant
+    best: Row | None  # the fastest of PEERS
     torch: Row | None
 
     @property
@@ -189,8 +191,8 @@ def standings(rows: Sequence[Row]) -> list[Standing]:
     """Return one standing for each size and dtype, in the order of the rows."""
     result = []
     for ours in select(rows, variant=OURS):
-        here = [row for row in select(rows, shape=ours.shape, dtype=ours.dtype) if not row.variant.endswith(CALL)]
-        peers = [row for row in here if row.variant not in (OURS, ROOF)]
+        here = select(rows, shape=ours.shape, dtype=ours.dtype)
+        peers = [row for row in here if row.variant in PEERS]
         best = min(peers, key=lambda row: row.median_ms, default=None)
         result.append(Standing(ours, best, next(iter(select(here, variant="torch")), None)))
     return result
