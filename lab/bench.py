@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lab.device import DEVICE, GPU, INTERPRETED
+from lab.device import DEVICE, GPU, INTERPRETED, REFERENCE_GPU
 from lab.notebook import CourseError
 from lab.roofline import arithmetic_ms, roof_share
 from lab.stopwatch import CALL, Stopwatch, copy_of, spread, timed
@@ -87,8 +87,14 @@ class Row:
 COLUMNS = tuple(column.name for column in fields(Row))
 
 
-def recorded(stem: str, gpu: str = "h200", folder: Path = MEASUREMENTS) -> list[Row]:
-    """Return the rows recorded for one operation on one GPU. Raises NoRecord when there are none."""
+def recorded(stem: str, gpu: str | None = None, folder: Path = MEASUREMENTS) -> list[Row]:
+    """Return the rows recorded for one operation on one GPU. Raises NoRecord when there are none.
+
+    gpu: the folder's name, such as "h200"; None for the GPU of this machine if it was measured, else the reference GPU.
+    """
+    if gpu is None:
+        here = gpu_key(GPU.name)
+        gpu = here if (folder / here / f"{stem}.csv").exists() else REFERENCE_GPU
     path = folder / gpu / f"{stem}.csv"
     if not path.exists():
         others = sorted(file.parent.name for file in folder.glob(f"*/{stem}.csv"))

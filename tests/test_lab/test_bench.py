@@ -113,6 +113,14 @@ def test_a_missing_record_says_how_to_make_one(tmp_path):
         bench.recorded("double", "h200", folder=tmp_path)
 
 
+def test_rows_of_the_gpu_here_come_before_those_of_the_reference(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench, "GPU", replace(bench.GPU, name="NVIDIA L4"))
+    bench.write_rows([row()], tmp_path / "h200" / "double.csv")
+    assert bench.recorded("double", folder=tmp_path) == [row()]
+    bench.write_rows([row(gpu="NVIDIA L4")], tmp_path / "l4" / "double.csv")
+    assert bench.recorded("double", folder=tmp_path) == [row(gpu="NVIDIA L4")]
+
+
 @pytest.mark.parametrize(
     "damage, complaint",
     [
