@@ -1,7 +1,7 @@
 """Where kernels run here: on a CUDA GPU, or in Triton's interpreter on the CPU.
 
-Triton decorates its own library when it is imported, so the choice must be made before that. Import this module (or anything
-from `kernels`) before `import triton`.
+Triton decorates its own library when it is imported, so the choice must be made before that. Import this module (or
+anything from `kernels`) before `import triton`.
 """
 
 import csv
@@ -84,14 +84,14 @@ def gpu_here() -> Gpu:
 
 
 def choose_interpreter() -> bool:
-    """Return whether kernels are interpreted here, and tell Triton so. Raises RuntimeError when Triton is there already."""
+    """Return whether kernels are interpreted here, and tell Triton so. Raises RuntimeError when that comes too late."""
     interpreted = os.environ.get("TRITON_INTERPRET") == "1" or not torch.cuda.is_available()
     if interpreted:
         language = sys.modules.get("triton.language")
         if language is not None and os.environ.get("TRITON_INTERPRET") != "1":
             raise RuntimeError(
-                "There is no CUDA GPU here, so kernels must run in Triton's interpreter, but Triton was imported first and "
-                "has settled on the GPU. Restart the kernel and import lab or kernels before triton."
+                "There is no CUDA GPU here, so kernels must run in Triton's interpreter, but Triton was imported first "
+                "and has settled on the GPU. Restart Python, and import from kernels or lab.device before triton."
             )
         os.environ["TRITON_INTERPRET"] = "1"
     return interpreted
@@ -105,4 +105,5 @@ if INTERPRETED:
     from lab import guard, interpreter
 
     interpreter.repair()
+    interpreter.replace_driver()
     guard.install()

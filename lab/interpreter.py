@@ -16,7 +16,9 @@ import re
 import statistics
 import time
 import warnings
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import triton
@@ -28,6 +30,7 @@ from triton.language.extra.cuda import libdevice as cuda_libdevice
 from triton.runtime import interpreter as upstream
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.interpreter import TensorHandle
+from triton.runtime.jit import JITFunction
 
 TESTED_VERSIONS = ("3.6", "3.7")
 
@@ -51,10 +54,47 @@ def repair() -> None:
     upstream.InterpretedFunction.__call__ = call_device_function
     upstream._patch_lang = lambda kernel: InterpretedLanguage()
     use_builder(Builder)
-    bind_libdevice()
+
+
+@functools.cache
+def replace_driver() -> None:
+    """Do without a GPU's driver where every kernel is interpreted; a second call does nothing."""
+    for owner, name, function in libdevice_bindings():
+        setattr(owner, name, function)
     Autotuner.do_bench = property(autotuning_benchmark)
     triton.testing.do_bench = do_bench
     triton.testing.do_bench_cudagraph = do_bench
+
+
+@contextmanager
+def interpreting() -> Iterator[None]:
+    """Interpret what is launched inside the block, on a machine that otherwise compiles kernels for its GPU."""
+    repair()
+    changes = [
+        (JITFunction, "run", lambda kernel, *args, **options: interpreted(kernel.fn).run(*args, **options)),
+        (JITFunction, "__call__", lambda function, *args, **kwargs: interpreted(function.fn)(*args, **kwargs)),
+        (Autotuner, "run", run_without_tuning),
+        *libdevice_bindings(),
+    ]
+    compiled = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
+    try:
+        for owner, name, function in changes:
+            setattr(owner, name, function)
+        yield
+    finally:
+        for owner, name, function in compiled:
+            setattr(owner, name, function)
+
+
+@functools.cache
+def interpreted(function: Callable) -> upstream.InterpretedFunction:
+    """Return the Python function below a jitted one as the interpreter runs it."""
+    return upstream.InterpretedFunction(function)
+
+
+def run_without_tuning(tuner: Autotuner, *args, **options):
+    """Launch the first configuration: neither trying the others nor remembering this one would mean anything."""
+    return tuner.fn.run(*args, **options, **tuner.configs[0].all_kwargs())
 
 
 def use_builder(builder: type) -> None:
@@ -157,13 +197,12 @@ BF16_ATOMICS = {
 # Libdevice
 
 
-def bind_libdevice() -> None:
-    """Let `triton.language.extra.libdevice` call its CUDA versions, with the interpreter's semantic."""
-    for name, function in inspect.getmembers(cuda_libdevice, tl.core.is_builtin):
-        bound = bind_semantic(function)
-        setattr(cuda_libdevice, name, bound)
-        if hasattr(generic_libdevice, name):
-            setattr(generic_libdevice, name, bound)
+def libdevice_bindings() -> list[tuple[ModuleType, str, Callable]]:
+    """Return (module, name, function) that let `libdevice` call its CUDA versions with the interpreter's semantic."""
+    functions = inspect.getmembers(cuda_libdevice, tl.core.is_builtin)
+    bound = {name: bind_semantic(function) for name, function in functions}
+    modules = (cuda_libdevice, generic_libdevice)
+    return [(module, name, bound[name]) for module in modules for name in bound if hasattr(module, name)]
 
 
 def bind_semantic(function):

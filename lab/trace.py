@@ -8,16 +8,17 @@ import ctypes
 import functools
 import math
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
 from lab.device import INTERPRETED
-from lab.guard import Fault, Guard, TensorView, kernel_place, make_guard, running_program, upstream
+from lab.guard import Fault, Guard, TensorView, install, kernel_place, make_guard, running_program, upstream
 from lab.guard import Int32OverflowError as Int32OverflowError
 from lab.guard import OutOfBoundsError as OutOfBoundsError
+from lab.interpreter import interpreting
 
 LARGEST_DENSE = 2**26  # elements; above it a ledger is kept in pages
 LARGEST_SNAPSHOT = 2**28  # bytes
@@ -334,15 +335,16 @@ def trace(order: str | int | None = None, programs: Collection[int] | None = Non
     order: None for ascending program ids, "reversed", or a seed to shuffle by. programs: the linear ids to run, all if
     None; a few of them show what a launch over 2**31 elements does. A kernel's exception passes through; the log stays.
 
-    Raises RuntimeError where kernels run on a GPU, ValueError for an unknown order.
+    Where kernels run on a GPU, those inside the block are interpreted all the same, on copies of their tensors that
+    are copied back: a GPU cannot be watched. Raises ValueError for an unknown order.
     """
-    if not INTERPRETED:
-        raise RuntimeError("trace() watches the interpreter: set TRITON_INTERPRET=1 and restart Python to use it")
     if not (order is None or order == "reversed" or isinstance(order, int)):
         raise ValueError(f"order is {order!r}; it must be None, 'reversed' or a whole number to shuffle by")
     recorded = Trace(order, programs)
     make_guard.append(functools.partial(Launch, trace=recorded))
     try:
-        yield recorded
+        with nullcontext() if INTERPRETED else interpreting():
+            install()
+            yield recorded
     finally:
         make_guard.pop()
