@@ -1,3 +1,3 @@
-"""One operation a file. Importing this package chooses between the GPU and the interpreter, before Triton is imported."""
+"""One operation a file. Importing this package settles on the GPU or the interpreter before Triton is imported."""
 
 import lab.device  # noqa: F401

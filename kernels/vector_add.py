@@ -38,12 +38,12 @@ def vector_add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return x + y: a tensor of the shape, dtype and device of x, with the values torch.add gives. Records no gradient.
+    """Return x + y: a tensor of x's shape, dtype and device, with the values torch.add gives. Records no gradient.
 
-    x, y: one shape, one device, one dtype of `DTYPES`. Any strides: the kernel walks memory in order, so the result takes
-    the layout of x if x fills its memory without gaps, else that of y if y does, else a contiguous one, and an input laid
-    out otherwise (transposed against the other, sliced, expanded, lazily conjugated) is copied into that layout first.
-    Raises TypeError for anything but tensors, and ValueError when shapes, dtypes or devices differ or the dtype is not listed.
+    x, y: one shape, one device, one dtype of `DTYPES`, any strides. The kernel walks memory in order, so the result
+    takes the layout of x if x fills its memory without gaps, else that of y if y does, else a contiguous one; and
+    an input laid out otherwise (transposed, sliced, expanded, lazily conjugated) is first copied into it.
+    Raises TypeError for anything but tensors, ValueError when shapes, dtypes or devices differ or the dtype is another.
     """
     check_operands(x, y)
     out = empty_result(x, y)
@@ -74,7 +74,7 @@ def add_flat(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
     elif out.dtype == torch.bool:  # 0 or 1 as a byte; the store turns a sum of 2 back into True
         x, y = x.view(torch.uint8), y.view(torch.uint8)
     n = out.numel()
-    # Only where 16 divides the count can the compiler load 16 bytes at a time, so a large odd size gives its tail a launch.
+    # The compiler can load 16 bytes at a time only where 16 divides the count: a large odd one gives its tail a launch.
     whole = n - n % 16 if n > LARGE else n
     with torch.cuda.device_of(out):
         if whole > 0:
@@ -100,7 +100,7 @@ def check_operands(x: torch.Tensor, y: torch.Tensor) -> None:
 
 def same_layout(t: torch.Tensor, other: torch.Tensor) -> bool:
     """Return whether equal indices mean equal offsets in both tensors, which have one shape."""
-    strides = zip(t.shape, t.stride(), other.stride())
+    strides = zip(t.shape, t.stride(), other.stride(), strict=True)
     return t.stride() == other.stride() or all(a == b for size, a, b in strides if size > 1)
 
 

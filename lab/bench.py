@@ -25,7 +25,7 @@ from rich.table import Table
 from lab.device import DEVICE, GPU, INTERPRETED, REFERENCE_GPU
 from lab.notebook import CourseError
 from lab.roofline import arithmetic_ms, roof_share
-from lab.stopwatch import CALL, Stopwatch, copy_of, spread, timed
+from lab.stopwatch import Stopwatch, copy_of, spread, timed
 
 ROOT = Path(__file__).parents[1]
 MEASUREMENTS = ROOT / "book" / "measurements"

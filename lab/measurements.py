@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.bench import (
-    CALL,
     MEASUREMENTS,
     OURS,
     ROOT,
@@ -21,6 +20,7 @@ from lab.bench import (
     standings,
 )
 from lab.device import gpu_named
+from lab.stopwatch import CALL
 
 PAGE = MEASUREMENTS.with_suffix(".md")
 

@@ -12,11 +12,11 @@ import torch
 
 from lab import check as checking
 from lab.check import Verdict, judge
-from lab.device import DEVICE, INTERPRETED
-from lab.exercise import Case, Task
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, Result
+from lab.device import DEVICE, INTERPRETED
+from lab.exercise import Case, Task
 
 import triton  # isort: skip
 import triton.language as tl  # isort: skip
