@@ -279,6 +279,21 @@ def test_torchs_own_error_widens_the_tolerance_but_only_twice():
         measure_one(recipe_of({"torch": double, "triton": off_by(1e-4)}))
 
 
+def test_random_variants_are_checked_against_their_own_choices():
+    def some_dropped(generator_seed: int, factor: float = 2.0) -> Callable:
+        draws = torch.rand(64, generator=torch.Generator(DEVICE).manual_seed(generator_seed), device=DEVICE)
+        return lambda x: torch.where(draws < 0.5, 0, factor * x)
+
+    def as_drawn(expected: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
+        return torch.where(result == 0, 0, expected)
+
+    right = {"torch": some_dropped(0), "triton": some_dropped(1)}
+    assert measure_one(recipe_of(right, as_drawn=as_drawn))
+    for wrong in (some_dropped(1, factor=2.01), lambda x: (2 * x)[:32]):
+        with pytest.raises(bench.MeasurementRefused, match="triton"):
+            measure_one(recipe_of(right | {"triton": wrong}, as_drawn=as_drawn))
+
+
 @pytest.mark.parametrize(
     "reason", [ImportError("No module named 'liger_kernel'"), Unavailable("takes at most 65536 columns")]
 )
