@@ -5,10 +5,11 @@ light page as on a dark one, and equal data give equal bytes on every machine: n
 """
 
 from lab.plots.addresses import access_map
+from lab.plots.bitmaps import bitmaps
 from lab.plots.charts import ladder, roofline, throughput
 from lab.plots.errors import error_map
 from lab.plots.figure import Figure
 from lab.plots.owners import ownership
 from lab.plots.steps import stepper
 
-__all__ = ["Figure", "access_map", "error_map", "ladder", "ownership", "roofline", "stepper", "throughput"]
+__all__ = ["Figure", "access_map", "bitmaps", "error_map", "ladder", "ownership", "roofline", "stepper", "throughput"]

@@ -15,7 +15,7 @@ import torch
 
 from lab.bench import Row
 from lab.device import DEVICE, INTERPRETED, gpu_named
-from lab.plots import Figure, access_map, error_map, ladder, ownership, roofline, stepper, throughput
+from lab.plots import Figure, access_map, bitmaps, error_map, ladder, ownership, roofline, stepper, throughput
 from lab.plots.figure import GREY, PALETTE, number
 from lab.plots.tensors import past_the_end, spans
 from lab.trace import trace
@@ -79,6 +79,7 @@ def charts():
     yield roofline({"add": 1 / 12, "matmul": (1000, 6e14)}, gpu_named("h200"), dtype="bf16")
     yield error_map([0, 0, 1, math.nan], [0, 0, 1, 1])
     yield error_map(np.ones((300, 500)))
+    yield bitmaps({"few": np.eye(5, dtype=bool), "all": torch.ones(3, 8)})
 
 
 def traced():
@@ -390,6 +391,21 @@ def test_roofline_draws_predictions_on_the_roof_and_measurements_below():
     assert hollow.get("fill") == "none"
     with pytest.raises(ValueError, match="no bf16 peak is known for toy; known are fp32"):
         roofline({"add": 0.1}, gpu, dtype="bf16")
+
+
+def test_bitmaps_paint_what_is_true():
+    figure = bitmaps({"half": np.array([[1, 1, 0, 1], [0, 0, 0, 1]], bool), "none": np.zeros((2, 4), bool)})
+    painted, empty = (path.get("d") for path in root(figure).iter(f"{SVG}path"))
+    cell = (360 - 12) / 2 / 4
+    assert [float(length) / cell for length in re.findall(r"h([\d.]+)", painted)] == pytest.approx([2, 1, 1])
+    assert empty == ""
+    assert "half, 2 by 4, 4 cells painted; none, 2 by 4, 0 cells painted" in str(figure)
+
+
+@pytest.mark.parametrize("masks", [{}, {str(name): np.ones((2, 2)) for name in range(5)}, {"flat": np.ones(4)}])
+def test_bitmaps_refuse_what_does_not_fit(masks):
+    with pytest.raises(ValueError, match="one to four masks|rows and columns"):
+        bitmaps(masks)
 
 
 # Words
