@@ -1,0 +1,1 @@
+"""For teachers: hand out, collect and grade the exercises of a class."""
