@@ -29,7 +29,8 @@ def saved_by(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> in
     saved = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
-        if not (tensor.is_leaf and tensor.requires_grad):
+        base = tensor if tensor._base is None else tensor._base
+        if not (base.is_leaf and base.requires_grad):
             storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         saved.append(tensor)  # held, so that no two storages can have one address
         return tensor

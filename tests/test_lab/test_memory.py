@@ -27,6 +27,7 @@ def masked(x: torch.Tensor) -> torch.Tensor:
         pytest.param(lambda x: (lambda y: y.sin() * y.cos())(x.exp()), 12 * N, id="one tensor saved twice"),
         pytest.param(masked, N, id="a mask takes a byte an element"),
         pytest.param(lambda x: x.view(-1, 1024) @ WEIGHT, 0, id="parameters are not counted"),
+        pytest.param(lambda x: (x.view(-1, 1024) @ WEIGHT.t()).exp(), 0, id="nor are views of them"),
     ],
 )
 def test_bytes_kept(function, expected):
