@@ -5,7 +5,7 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ExtensionError
 
-from lab.exercise import answers_of, find_exercise, read_script, solved_source
+from lab.exercise import answers_of, find_exercise, is_withheld, read_script, solved_source
 
 
 def fold_solutions(app: Sphinx, document: nodes.document) -> None:
@@ -20,7 +20,8 @@ def fold_solutions(app: Sphinx, document: nodes.document) -> None:
         task = cell["cell_metadata"]["task"]
         if task not in answers:
             raise ExtensionError(f"{exercise.path} asks for {task}, which {exercise.script} lacks: run `tile generate`")
-        cell.parent.insert(cell.parent.index(cell) + 1, folded(f"Solution of {task}", solved_source(answers[task])))
+        if not is_withheld(answers[task]):
+            cell.parent.insert(cell.parent.index(cell) + 1, folded(f"Solution of {task}", solved_source(answers[task])))
 
 
 def folded(title: str, code: str) -> nodes.admonition:

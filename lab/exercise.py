@@ -189,6 +189,11 @@ def blank_source(source: str) -> str:
     return "\n".join(lines)
 
 
+def is_withheld(source: str) -> bool:
+    """Return whether an answer cell of a solution holds only its blanks, as in a class's copy of the course."""
+    return blank_source(source) == source
+
+
 def read_script(exercise: Exercise) -> "NotebookNode":
     """Return a solution as a notebook without its specs; every cell's id tells its task and its role."""
     import jupytext
@@ -249,9 +254,16 @@ def form(exercise: Exercise, transform: Callable[[str], str]) -> "NotebookNode":
         if cell.id.endswith(ANSWER):
             cell.source = transform(cell.source)
         elif cell.id.endswith(CHECK):
-            text = expected_line(find_task(cell.id.removesuffix(CHECK))) + "\n"
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=text)]
+            task = find_task(cell.id.removesuffix(CHECK))
+            cell.metadata["nbgrader"] = graded_cell(cell.id, task.points)
+            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=expected_line(task) + "\n")]
     return notebook
+
+
+def graded_cell(name: str, points: float) -> dict[str, Any]:
+    """Return the metadata by which nbgrader knows a test that it restores before grading."""
+    kind = {"grade": True, "locked": True, "solution": False, "task": False}
+    return {"schema_version": 3, "grade_id": name, "points": points, **kind}
 
 
 def blank_form(exercise: Exercise) -> "NotebookNode":
@@ -487,5 +499,7 @@ def solution(task: str, anyway: bool = False) -> None:
             f"`{task}` is not passed yet. {advice}; `tile solution {task} --yes`, or in a notebook "
             f'`solution("{task}", anyway=True)`, shows the solution all the same.'
         )
-    notebook = read_script(find_exercise(task))
-    print(solved_source(answers_of(notebook)[task]))
+    source = answers_of(read_script(find_exercise(task)))[task]
+    if is_withheld(source):
+        raise CourseError("This copy of the course holds no solutions: ask your teacher for it.")
+    print(solved_source(source))

@@ -24,6 +24,7 @@ from lab.check.isolation import Crashed, TimedOut, place_to_run
 from lab.check.question import Question, excess_of, pose
 from lab.check.runner import Evidence
 from lab.check.words import SHOWN, article, capital, counted, place_of
+from lab.notebook import CourseError
 
 if TYPE_CHECKING:
     from lab.exercise import Task
@@ -326,7 +327,7 @@ def examine_repeat(place, question: Question, again: Question, second: Evidence,
 def check(task_name: str, function: Callable) -> None:
     """Check an answer and show the verdict: one line when all cases pass, else what is wrong and why.
 
-    Never raises, so that a notebook runs on.
+    Never raises, so that a notebook runs on; except for nbgrader, to which whatever does not raise is right.
     """
     from lab.exercise import UnknownTask, record
 
@@ -341,8 +342,10 @@ def check(task_name: str, function: Callable) -> None:
     if verdict.passed:
         print(verdict.headline)
         record(task_name, source_of(function))
-    else:
-        show(verdict)
+        return
+    show(verdict)
+    if "NBGRADER_EXECUTION" in os.environ:
+        raise CourseError(f"{verdict.headline}.")
 
 
 def source_of(function: Callable) -> str:
