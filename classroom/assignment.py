@@ -241,8 +241,9 @@ def instructions(assignment: Assignment) -> str:
 - Only the answer cells count. The teacher's own notebook is taken, your answer cells are put into it, and everything
   else in your file is left aside: other cells may stay, but an answer must not need them. Import what you use in the
   answer cell itself, and keep its helper functions there.
-- Each answer is run on inputs that nobody has seen before: other numbers than your checks use, in another order. That happens
-  in a sandbox without network, with limits on time and memory. What passes your check for the right reason passes there.
+- Each answer is run on inputs that nobody has seen before: other numbers than your checks use, in another order. That
+  happens in a sandbox without network, with limits on time and memory. What passes your check for the right reason
+  passes there.
 - A task earns its points when all its cases pass. Tasks are counted one by one: one that fails, or never ends, takes
   nothing from the others.
 - Cells that are missing, renamed or damaged are reported to you. They never crash the grading.
