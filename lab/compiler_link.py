@@ -1,6 +1,7 @@
 """This side of the line to `lab.compiler_worker`: kernels packed into JSON, and the process that takes them."""
 
 import ast
+import dataclasses
 import inspect
 import json
 import math
@@ -20,6 +21,9 @@ import lab.device  # noqa: F401  decides between GPU and interpreter, so it goes
 
 # isort: split
 import triton.language as tl
+from triton.experimental.gluon._runtime import GluonJITFunction
+from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -43,11 +47,12 @@ class Parcel:
         options = function.kwargs if isinstance(function, InterpretedFunction) else vars(function)
         wanted = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
         is_constexpr = isinstance(function, ConstexprFunction)
+        is_gluon = isinstance(function, GluonJITFunction)
         packed = {
             "key": key,
             "name": function.fn.__name__,
             "module": function.fn.__module__ or "__main__",
-            "decorator": "constexpr_function" if is_constexpr else "jit",
+            "decorator": "constexpr_function" if is_constexpr else "gluon" if is_gluon else "jit",
             "options": {} if is_constexpr else {name: options.get(name) for name in wanted},
             "file": file,
             "line": line,
@@ -78,6 +83,11 @@ class Parcel:
             return {"sequence": {"tuple": isinstance(value, tuple), "parts": [self.encode(part) for part in value]}}
         if isinstance(value, TensorDescriptor):
             return {"descriptor": {name: self.encode(part) for name, part in vars(value).items()}}
+        if isinstance(value, GluonDescriptor):
+            return {"gluon_descriptor": {name: self.encode(part) for name, part in vars(value).items()}}
+        if isinstance(value, NVMMASharedLayout):
+            made_from = [field.name for field in dataclasses.fields(value) if field.init]
+            return {"shared_layout": {name: self.encode(getattr(value, name)) for name in made_from}}
         if hasattr(value, "data_ptr") and not isinstance(value, type):
             return {"tensor": tensor_facts(value)}
         if isinstance(value, tl.constexpr):
@@ -131,7 +141,7 @@ def tensor_facts(tensor) -> dict:
         "floating": "float" in str(tensor.dtype),
         "itemsize": itemsize,
         "pointer": pointer % 16,
-        "nbytes": math.prod(tensor.shape) * itemsize,
+        "nbytes": math.prod(getattr(tensor, "shape", ())) * itemsize,
     }
 
 

@@ -30,6 +30,10 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
 from triton.compiler.errors import CompilationError
+from triton.experimental import gluon
+from triton.experimental.gluon._runtime import GluonASTSource
+from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.runtime import cache
 from triton.runtime.jit import create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -81,6 +85,10 @@ def decode(value, functions: dict):
         return StandTensor(**content)
     if kind == "descriptor":
         return TensorDescriptor(**{name: decode(part, functions) for name, part in content.items()})
+    if kind == "gluon_descriptor":
+        return GluonDescriptor(**{name: decode(part, functions) for name, part in content.items()})
+    if kind == "shared_layout":
+        return NVMMASharedLayout(**{name: decode(part, functions) for name, part in content.items()})
     if kind == "sequence":
         parts = [decode(part, functions) for part in content["parts"]]
         return tuple(parts) if content["tuple"] else parts
@@ -129,8 +137,8 @@ def define(function: dict, names: dict):
     text = "\n" * (function["line"] - 1) + function["source"]
     linecache.cache[function["file"]] = (len(text), None, text.splitlines(True), function["file"])
     exec(compile(text, function["file"], "exec", dont_inherit=True), names)
-    decorate = triton.jit if function["decorator"] == "jit" else triton.constexpr_function
-    return decorate(names[function["name"]], **function["options"])
+    decorators = {"jit": triton.jit, "gluon": gluon.jit, "constexpr_function": triton.constexpr_function}
+    return decorators[function["decorator"]](names[function["name"]], **function["options"])
 
 
 def compile_request(request: dict) -> dict:
@@ -145,9 +153,8 @@ def compile_request(request: dict) -> dict:
     if kernel.debug:
         options["debug"] = True
     options, signature, constexprs, attributes = kernel._pack_args(backend, options, bound, specialization, options)
-    built = triton.compile(
-        ASTSource(kernel, signature, constexprs, attributes), target=target, options=options.__dict__
-    )
+    source = (GluonASTSource if kernel.is_gluon() else ASTSource)(kernel, signature, constexprs, attributes)
+    built = triton.compile(source, target=target, options=options.__dict__)
     return {
         "stages": {stage: built.asm[stage] for stage in STAGES if stage in built.asm},
         "binary": base64.b64encode(built.asm[backend.binary_ext]).decode(),

@@ -20,6 +20,10 @@ from lab.show import show
 # isort: split
 import triton
 import triton.language as tl
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.language.extra import libdevice
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -129,6 +133,25 @@ def test_matmul_uses_the_tensor_cores_of_its_target():
     assert hopper.count("wgmma.mma_async") > 0 and hopper.count("mma.sync") == 0 and hopper.count("HGMMA") > 0
     assert blackwell.count("tcgen05.mma") > 0
     assert hopper.shared > 0 and hopper.registers > ampere.count("none such")
+
+
+@gluon.jit
+def copy_block_kernel(x_desc, out_desc, BLOCK: gl.constexpr):
+    block = gl.allocate_shared_memory(x_desc.dtype, [BLOCK, BLOCK], x_desc.layout)
+    bar = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(bar, count=1)
+    mbarrier.expect(bar, x_desc.block_type.nbytes)
+    tma.async_copy_global_to_shared(x_desc, [0, 0], bar, block)
+    mbarrier.wait(bar, 0)
+    tma.async_copy_shared_to_global(out_desc, [0, 0], block)
+    tma.store_wait(0)
+
+
+def test_gluon_kernels_compile_too():
+    layout = gl.NVMMASharedLayout.get_default_for([64, 64], gl.float16)
+    desc = GluonDescriptor.from_tensor(meta(256, 256, dtype=torch.float16), [64, 64], layout)
+    code = compiled(copy_block_kernel, desc, desc, BLOCK=64)
+    assert code.count("cp.async.bulk.tensor") == 2 and 64 * 64 * 2 <= code.shared < 64 * 64 * 2 + 64
 
 
 def test_spills_and_warps():
