@@ -1,0 +1,343 @@
+"""out = activation(a @ b + bias): a product of matrices, tile by tile, and all that follows before a tile is stored."""
+
+import functools
+
+import torch
+import triton
+import triton.language as tl
+
+from kernels import matmul_hopper as hopper
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
+PRECISIONS = ("ieee", "tf32")
+ACTIVATIONS = {
+    None: lambda x: x,
+    "relu": torch.relu,
+    "leaky_relu": torch.nn.functional.leaky_relu,
+    "gelu": torch.nn.functional.gelu,
+}
+
+
+def matmul_reference(a, b, bias=None, activation=None, precision=None) -> torch.Tensor:
+    """The specification: what `matmul` must return, up to the rounding of its sums."""
+    out = a.double() @ b.double()
+    if bias is not None:
+        out = out + bias.double()
+    return ACTIVATIONS[activation](out).to(result_dtype(a.dtype))
+
+
+@triton.jit
+def matmul_element_kernel(
+    a_ptr, b_ptr, out_ptr, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
+    BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Each program writes one element of out: a row of a times a column of b.
+
+    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides, one dtype.
+    """
+    pid = tl.program_id(0).to(tl.int64)
+    pid_m, pid_n = pid // N, pid % N
+    acc = tl.zeros((BLOCK_K,), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
+        mask_k = offs_k < K
+        a = tl.load(a_ptr + pid_m * stride_am + offs_k * stride_ak, mask=mask_k, other=0.0)
+        b = tl.load(b_ptr + offs_k * stride_bk + pid_n * stride_bn, mask=mask_k, other=0.0)
+        acc += a.to(tl.float32) * b.to(tl.float32)
+    out = tl.sum(acc, 0).to(out_ptr.dtype.element_ty)
+    # Every program has an element: the grid is as large as out.
+    tl.store(out_ptr + pid_m * stride_om + pid_n * stride_on, out)
+
+
+@triton.jit
+def matmul_tile_kernel(
+    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Each program writes one tile of out, BLOCK_M x BLOCK_N, and works out every address anew.
+
+    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides, one dtype.
+    """
+    pid = tl.program_id(0).to(tl.int64)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
+        mask_k = offs_k < K
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
+
+
+@triton.jit
+def matmul_increment_kernel(
+    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Each program writes one tile of out and moves its pointers along K instead of working them out.
+
+    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides, one dtype.
+    """
+    pid = tl.program_id(0).to(tl.int64)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+    b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        mask_k = offs_k < K - k
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+        a_ptrs += BLOCK_K * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK_K * tl.cast(stride_bk, tl.int64)
+    out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
+    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
+
+
+@triton.jit
+def tile_origin(tile, tiles_m, tiles_n, GROUP: tl.constexpr):
+    """Return the row and the column of a tile in grouped order: down GROUP rows of tiles, then one column on."""
+    per_group = GROUP * tiles_n
+    first = tile // per_group * GROUP
+    rows = tl.minimum(tiles_m - first, GROUP)
+    return first + tile % per_group % rows, tile % per_group // rows
+
+
+@triton.jit
+def activate(x, ACTIVATION: tl.constexpr):
+    """Return the activation of fp32 values; x itself for None."""
+    if ACTIVATION == "relu":
+        x = tl.where(x < 0, 0.0, x)
+    elif ACTIVATION == "leaky_relu":
+        x = tl.where(x < 0, 0.01 * x, x)
+    elif ACTIVATION == "gelu":
+        x = 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+    return x
+
+
+@triton.jit
+def matmul_kernel(
+    a_ptr, b_ptr, bias_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Each program writes one tile of out, in grouped order, with bias and activation applied before it is stored.
+
+    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides; bias_ptr: [N], contiguous, or None.
+    """
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    pid_m, pid_n = tile_origin(tl.program_id(0).to(tl.int64), tiles_m, tiles_n, GROUP)
+    offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+    b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        mask_k = offs_k < K - k
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
+        acc = tl.dot(a, b, acc, input_precision=PRECISION)
+        a_ptrs += BLOCK_K * tl.cast(stride_ak, tl.int64)
+        b_ptrs += BLOCK_K * tl.cast(stride_bk, tl.int64)
+    if bias_ptr is not None:
+        acc += tl.load(bias_ptr + offs_n, mask=mask_n, other=0.0).to(tl.float32)[None, :]
+    out = activate(acc, ACTIVATION).to(out_ptr.dtype.element_ty)
+    out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
+    tl.store(out_ptrs, out, mask=mask_m[:, None] & mask_n[None, :])
+
+
+@triton.jit
+def matmul_persistent_kernel(
+    a_desc, b_desc, out_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    """Each program writes every so many-th tile of out; the copy engine (TMA) finds the addresses and masks the edges.
+
+    a_desc: blocks of [BLOCK_M, BLOCK_K]; b_desc: [BLOCK_K, BLOCK_N]; out_desc: [BLOCK_M, BLOCK_N]; one dtype.
+    """
+    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+        pid_m, pid_n = tile_origin(tile, tiles_m, tiles_n, GROUP)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for k in range(0, K, BLOCK_K):
+            a = a_desc.load([pid_m * BLOCK_M, k])
+            b = b_desc.load([k, pid_n * BLOCK_N])
+            acc = tl.dot(a, b, acc)
+        out_desc.store([pid_m * BLOCK_M, pid_n * BLOCK_N], acc.to(out_desc.dtype))
+
+
+def matmul(
+    a: torch.Tensor,
+    b: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    precision: str | None = None,
+) -> torch.Tensor:
+    """Return activation(a @ b + bias), [M, N], contiguous; sums are kept in fp32. Records no gradient.
+
+    a: [M, K]; b: [K, N]; one device, one dtype of `DTYPES`, any strides. The result has that dtype; bfloat16 where that
+    is an 8-bit float, which GPUs have from compute capability 8.9 on. bias: [N], of the dtype of the result, or None.
+    activation: None, "relu", "leaky_relu" (slope 0.01) or "gelu" (with erf).
+    precision: how float32 is multiplied, "ieee" or "tf32" (10 bits of mantissa, on the tensor cores); by default as
+    torch.get_float32_matmul_precision says for torch.matmul.
+    On a Hopper GPU large products go to `matmul_hopper`, which copies inputs that its copy engine cannot read.
+    Raises TypeError for anything but tensors, and ValueError for shapes, dtypes or devices that do not go together.
+    """
+    check_operands(a, b, bias, activation, precision)
+    M, N = a.shape[0], b.shape[1]
+    bias = None if bias is None else bias.contiguous()
+    with torch.cuda.device_of(a):
+        if M * N > 0 and suits_hopper(M, N, a.shape[1], a.dtype, a.device):
+            return hopper.matmul_hopper(a, b, bias, activation)
+        out = a.new_empty((M, N), dtype=result_dtype(a.dtype))
+        if out.numel() > 0:
+            launch(a, b, bias, out, activation, precision or default_precision())
+    return out
+
+
+def launch(a, b, bias, out, activation, precision) -> None:
+    """Launch `matmul_kernel`, one program for each tile of out."""
+    M, N = out.shape
+    precision = precision if a.dtype == torch.float32 else "tf32"
+    config = config_for(M, N, a.dtype, precision, a.device)
+    grid = (triton.cdiv(M, config.kwargs["BLOCK_M"]) * triton.cdiv(N, config.kwargs["BLOCK_N"]),)
+    sizes = (M, N, a.shape[1], *a.stride(), *b.stride(), *out.stride())
+    options = {**config.all_kwargs(), "GROUP": GROUP, "ACTIVATION": activation, "PRECISION": precision}
+    matmul_kernel[grid](a, b, bias, out, *sizes, **options)
+
+
+GROUP = 8  # rows of tiles that share the columns of b while those are in the L2 cache
+SHORT = 32  # rows or columns up to which one row of tiles is enough, and reading the other matrix takes all the time
+
+
+def config(BLOCK_M: int, BLOCK_N: int, BLOCK_K: int, num_warps: int, num_stages: int) -> triton.Config:
+    blocks = {"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N, "BLOCK_K": BLOCK_K}
+    return triton.Config(blocks, num_warps=num_warps, num_stages=num_stages)
+
+
+CONFIGS = [
+    config(128, 256, 64, 8, 3),
+    config(128, 128, 64, 8, 3),
+    config(128, 128, 32, 4, 3),
+    config(64, 128, 64, 4, 4),
+    config(64, 64, 32, 4, 3),
+    config(32, 32, 32, 4, 2),
+]
+SHORT_CONFIGS = [
+    config(16, 32, 256, 4, 4),
+    config(16, 32, 128, 4, 4),
+    config(16, 32, 64, 4, 3),
+    config(16, 32, 32, 4, 2),
+]
+SCALAR_CONFIG = config(32, 64, 16, 4, 2)  # without tensor cores, a program holds its operands in registers
+INTERPRETER_CONFIG = config(32, 32, 32, 4, 1)
+
+
+def prune(configs: list[triton.Config], arguments: dict, **options) -> list[triton.Config]:
+    """Return the configurations that fit the shared memory of the GPU of `a_ptr`; autotune then tries no others."""
+    a = arguments["a_ptr"]
+    return [one for one in configs if shared_bytes(one, a.element_size()) <= shared_limit(a.device)]
+
+
+matmul_autotuned_kernel = triton.autotune(
+    CONFIGS[:-1], key=["M", "N", "K"], prune_configs_by={"early_config_prune": prune}
+)(matmul_kernel)
+
+
+@functools.lru_cache(maxsize=1024)
+def config_for(M: int, N: int, dtype: torch.dtype, precision: str, device: torch.device) -> triton.Config:
+    """Return the largest tiles that fit the shared memory of the device and give most of its multiprocessors work."""
+    if device.type != "cuda":
+        return INTERPRETER_CONFIG
+    if torch.cuda.get_device_capability(device) < (8, 0) or (dtype, precision) == (torch.float32, "ieee"):
+        return SCALAR_CONFIG
+    configs = SHORT_CONFIGS if min(M, N) <= SHORT else CONFIGS
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    for one in configs:
+        tiles = triton.cdiv(M, one.kwargs["BLOCK_M"]) * triton.cdiv(N, one.kwargs["BLOCK_N"])
+        enough = tiles >= 0.75 * sms or configs is SHORT_CONFIGS
+        if enough and shared_bytes(one, dtype.itemsize) <= shared_limit(device):
+            return one
+    return configs[-1]
+
+
+def shared_bytes(config: triton.Config, itemsize: int) -> int:
+    """Return the most shared memory that a program of `matmul_kernel` may need: its stages of a and b."""
+    BLOCK_M, BLOCK_N, BLOCK_K = (config.kwargs[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    return config.num_stages * (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize
+
+
+def shared_limit(device: torch.device) -> int:
+    """Return the bytes of shared memory that one program may have; without a GPU there is no limit."""
+    if device.type != "cuda":
+        return 2**63
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+def suits_hopper(M: int, N: int, K: int, dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether `matmul_hopper` can compute this product and is worth its setting up."""
+    large = min(M, N) > SHORT and M * N * K >= 2**24
+    return (
+        large
+        and dtype in hopper.DTYPES
+        and device.type == "cuda"
+        and torch.cuda.get_device_capability(device) == (9, 0)
+    )
+
+
+def default_precision() -> str:
+    """Return how torch.matmul multiplies float32 at present."""
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def result_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of the product of two matrices of one dtype."""
+    return torch.bfloat16 if dtype.itemsize == 1 else dtype
+
+
+def check_operands(a, b, bias, activation, precision) -> None:
+    """Raise TypeError or ValueError, naming what is wrong, unless `matmul` can take these arguments."""
+    tensors = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
+    for name, t in tensors.items():
+        if not isinstance(t, torch.Tensor):
+            raise TypeError(f"matmul takes tensors, and {name} is a {type(t).__name__}")
+        if t.layout != torch.strided:
+            raise ValueError(f"matmul takes dense tensors, and {name} is {t.layout}")
+        if t.device != a.device:
+            raise ValueError(f"all tensors must be on one device, and a is on {a.device}, {name} on {t.device}")
+    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+        raise ValueError(f"a and b must be [M, K] and [K, N], not {tuple(a.shape)} and {tuple(b.shape)}")
+    if a.dtype != b.dtype or a.dtype not in DTYPES:
+        raise ValueError(f"a and b must have one dtype of {', '.join(map(str, DTYPES))}, not {a.dtype} and {b.dtype}")
+    if a.dtype.itemsize == 1 and a.is_cuda and torch.cuda.get_device_capability(a.device) < (8, 9):
+        raise ValueError(f"{torch.cuda.get_device_name(a.device)} has no 8-bit floats: convert to torch.float16 first")
+    if bias is not None and (bias.shape != b.shape[1:] or bias.dtype != result_dtype(a.dtype)):
+        wanted = f"[{b.shape[1]}] of {result_dtype(a.dtype)}"
+        raise ValueError(f"bias must be {wanted}, not {tuple(bias.shape)} of {bias.dtype}")
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, not {activation!r}")
+    if precision not in (None, *PRECISIONS):
+        raise ValueError(f"precision must be None or one of {', '.join(map(repr, PRECISIONS))}, not {precision!r}")
+
+
+def matmul_bytes(a: torch.Tensor, b: torch.Tensor, *rest) -> int:
+    """Return the bytes that must cross memory once: a and b read, the product written."""
+    return (a.numel() + b.numel()) * a.element_size() + a.shape[0] * b.shape[1] * result_dtype(a.dtype).itemsize
+
+
+def matmul_flops(a: torch.Tensor, b: torch.Tensor, *rest) -> int:
+    """Return the floating-point operations: a multiplication and an addition for each element of out and each of K."""
+    return 2 * a.shape[0] * b.shape[1] * a.shape[1]

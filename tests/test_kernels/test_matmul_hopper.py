@@ -1,0 +1,196 @@
+"""matmul_hopper: its code, read without a GPU; its helpers; and its results, on a Hopper GPU."""
+
+import inspect
+from types import FunctionType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from kernels import matmul as portable
+from kernels import matmul_hopper as hopper
+from kernels.matmul_hopper import DTYPES, descriptor, fetchable, matmul_hopper, matmul_hopper_kernel, tile_shape
+from lab.compiler import compiled
+from lab.device import DEVICE, INTERPRETED
+
+needs_hopper = pytest.mark.skipif(
+    INTERPRETED or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU: H100, H200 or GH200"
+)
+
+
+# Without a GPU
+
+
+def compile_kernel(dtype, BLOCK_N=256, STAGES=3, a_by_rows=True, b_by_rows=True, bias=None, activation=None):
+    BLOCK_K = 128 // dtype.itemsize
+    square = (4096, 4096), (4096, 1)
+    descriptors = (
+        descriptor(0, dtype, *square, (64, BLOCK_K) if a_by_rows else (BLOCK_K, 64)),
+        descriptor(0, dtype, *square, (BLOCK_K, BLOCK_N) if b_by_rows else (BLOCK_N, BLOCK_K)),
+        descriptor(0, portable.result_dtype(dtype), *square, (64, BLOCK_N)),
+    )
+    sizes = (4096, 32, 4096 // BLOCK_N, 4096 // BLOCK_K)
+    constants = (16, BLOCK_K, STAGES, a_by_rows, b_by_rows, activation)
+    return compiled(matmul_hopper_kernel, *descriptors, bias, *sizes, *constants, target="sm_90")
+
+
+def looked_at(code):
+    assert code.spills == 0 and code.num_warps == 12
+    assert code.count("wgmma.mma_async") > 0 and code.count("cp.async.bulk.tensor") >= 4
+    assert code.count("setmaxnreg") > 0  # registers move from who fetches to who multiplies
+
+
+@pytest.mark.parametrize("activation", portable.ACTIVATIONS)
+def test_activations_compile_without_spills(activation):
+    looked_at(compile_kernel(torch.bfloat16, bias=torch.empty(4096, dtype=torch.bfloat16), activation=activation))
+
+
+@pytest.mark.parametrize("by_rows", [(True, False), (False, True), (False, False)])
+def test_layouts_compile_without_spills(by_rows):
+    looked_at(compile_kernel(torch.float16, 256, 3, *by_rows))
+
+
+@pytest.mark.parametrize("tile", [(256, 3), (128, 6), (64, 8)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_compile_without_spills(tile, dtype):
+    looked_at(compile_kernel(dtype, *tile, b_by_rows=dtype.itemsize > 1))
+
+
+def test_tiles_grow_narrow_until_every_multiprocessor_has_one():
+    assert [tile_shape(size, size, 132) for size in (8192, 2048, 1536, 1024, 512)] == [
+        (256, 3),
+        (256, 3),
+        (128, 6),
+        (64, 8),
+        (64, 8),
+    ]
+
+
+@pytest.mark.parametrize("name", ["tile_origin", "activate"])
+def test_two_dialects_say_the_same(name):
+    """All but the gelu, which has a formula of its own here."""
+    ours = inspect.getsource(getattr(hopper, name).fn).replace("gluon", "triton").replace("gl.", "tl.")
+    theirs = inspect.getsource(getattr(portable, name).fn)
+    assert ours.split('"gelu"')[0] == theirs.split('"gelu"')[0]
+
+
+def test_gelu_by_polynomial():
+    shim = SimpleNamespace(abs=np.abs, exp2=np.exp2, fdiv=np.divide, where=np.where)
+    gelu = FunctionType(hopper.gelu.fn.__code__, {"gl": shim})
+    x = torch.linspace(-12, 12, 100_001, dtype=torch.float64)
+    error = gelu(x.numpy()) - torch.nn.functional.gelu(x).numpy()
+    assert np.abs(error).max() < 3e-7
+
+
+FETCHED_IN_PLACE = {
+    "rows": torch.empty(24, 16, dtype=torch.float16),
+    "columns": torch.empty(24, 16, dtype=torch.float16).t(),
+    "rows of a wider matrix": torch.empty(24, 64, dtype=torch.float16)[:, 8:24],
+    "an odd length, evenly spaced": torch.empty(24, 16, dtype=torch.float16)[:, :13],
+}
+COPIED = {
+    "rows of odd length": torch.randn(9, 13).half(),
+    "columns of odd length": torch.randn(9, 13).half().t(),
+    "an odd start": torch.randn(24, 16).half()[:, 1:9],
+    "every other column": torch.randn(24, 16).half()[:, ::2],
+    "one row for all": torch.randn(1, 16).half().expand(24, 16),
+    "one column for all": torch.randn(24, 1).half().expand(24, 16),
+}
+
+
+@pytest.mark.parametrize("t", FETCHED_IN_PLACE.values(), ids=FETCHED_IN_PLACE)
+def test_what_is_fetched_where_it_lies(t):
+    rows, by_rows = fetchable(t, (1, 0))
+    assert rows.data_ptr() == t.data_ptr() and by_rows == (t.stride(1) == 1)
+
+
+@pytest.mark.parametrize("t", COPIED.values(), ids=COPIED)
+@pytest.mark.parametrize("along", [(1, 0), (1,), (0,)])
+def test_what_is_copied_first(t, along):
+    rows, by_rows = fetchable(t, along)
+    assert torch.equal(rows if by_rows else rows.t(), t) and int(by_rows) in along
+    assert rows.data_ptr() != t.data_ptr() and rows.stride(1) == 1 and rows.stride(0) * 2 % 16 == 0
+
+
+def test_bytes_want_k_contiguous():
+    assert fetchable(FETCHED_IN_PLACE["rows"], (0,))[1] is False
+    assert fetchable(FETCHED_IN_PLACE["columns"], (1,))[1] is True
+
+
+def test_a_kept_descriptor_keeps_no_memory():
+    held = descriptor(4096, torch.float16, (64, 64), (64, 1), (64, 64))
+    assert held is descriptor(4096, torch.float16, (64, 64), (64, 1), (64, 64))
+    assert not isinstance(held.base, torch.Tensor)
+
+
+# On a Hopper GPU
+
+
+def matrix(generator, rows, columns, dtype):
+    return torch.randn(rows, columns, generator=generator, device=DEVICE).to(dtype)
+
+
+def wrong_by(out, a, b, bias=None, activation=None):
+    """Return the error as a share of what the rounding of the result, or the tensor core's own for 8 bits, allows."""
+    exact = a.double() @ b.double()
+    exact = portable.ACTIVATIONS[activation](exact if bias is None else exact + bias.double())
+    scale = (a.double().square().sum(1, keepdim=True) * b.double().square().sum(0)).sqrt()
+    budget = torch.finfo(out.dtype).eps * exact.abs() + scale * (2**-12 if a.dtype.itemsize == 1 else 2**-20)
+    share = (out.double() - exact).abs() / budget
+    return float("inf") if share.isnan().any() else share.max().item()
+
+
+SHAPES = [
+    (64, 64, 64),
+    (128, 256, 64),
+    (129, 130, 65),
+    (1000, 1100, 1200),
+    (257, 259, 261),
+    (33, 2049, 70),
+    (4096, 40, 96),
+]
+
+
+@needs_hopper
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_results(shape, dtype):
+    M, N, K = shape
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    for layout in range(4):
+        a = matrix(generator, M, K, dtype) if layout % 2 == 0 else matrix(generator, K, M, dtype).t()
+        b = matrix(generator, K, N, dtype) if layout < 2 else matrix(generator, N, K, dtype).t()
+        torch.full((M, N), float("nan"), device=DEVICE, dtype=torch.bfloat16)  # for the result to be written over
+        out = matmul_hopper(a, b)
+        assert out.is_contiguous() and out.shape == (M, N) and out.dtype == portable.result_dtype(dtype)
+        assert wrong_by(out, a, b) <= 1, layout
+
+
+@needs_hopper
+@pytest.mark.parametrize("activation", portable.ACTIVATIONS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_epilogue(dtype, activation):
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    a, b = matrix(generator, 300, 200, dtype), matrix(generator, 200, 500, dtype)
+    memory = torch.randn(501, generator=generator, device=DEVICE).to(portable.result_dtype(dtype))
+    for bias in (memory[:500], memory[1:], None):  # the second is not aligned
+        for _ in range(2):  # the second time the compiled kernel is launched directly
+            assert wrong_by(matmul_hopper(a, b, bias, activation), a, b, bias, activation) <= 1
+
+
+@needs_hopper
+def test_new_matrices_in_old_places():
+    """Descriptors are kept by address: what lies there, and in which shape, must still be seen."""
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    memory = matrix(generator, 512, 512, torch.float16)
+    b = matrix(generator, 512, 512, torch.float16)
+    for rows, columns in ((512, 512), (256, 512), (512, 512), (512, 256)):
+        a = memory.flatten()[: rows * columns].view(rows, columns).normal_(generator=generator)
+        assert wrong_by(matmul_hopper(a, b[:columns]), a, b[:columns]) <= 1
+
+
+@needs_hopper
+def test_more_tiles_than_programs():
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    a, b = matrix(generator, 5000, 136, torch.bfloat16), matrix(generator, 136, 5000, torch.bfloat16)
+    assert wrong_by(matmul_hopper(a, b), a, b) <= 1
