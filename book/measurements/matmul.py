@@ -20,13 +20,7 @@ from kernels.matmul import (
 from lab.bench import Recipe, Unavailable, Workload
 from lab.device import DEVICE
 
-DTYPES = {
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-    "fp8": torch.float8_e4m3fn,
-    "tf32": torch.float32,
-    "fp32": torch.float32,
-}
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
 FIRST_RUNG = 1024  # the size at which one element a program is timed: at larger ones it takes minutes
 LADDER = 4096  # the size at which all other rungs are
 CACHE = (8192, 16384)  # sizes at which the order of the tiles is
@@ -38,7 +32,6 @@ def product(M: int, N: int, K: int, dtype: str) -> Workload:
     """Two matrices of normal random numbers; those of 8-bit floats lie in memory as the tensor cores want them."""
 
     def make(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-        torch.set_float32_matmul_precision("highest" if dtype == "fp32" else "high")  # both sides obey it
         options = {"generator": generator, "device": DEVICE}
         a, b = torch.randn(M, K, **options), torch.randn(N, K, **options).t()
         return a.to(DTYPES[dtype]), b.to(DTYPES[dtype]) if dtype == "fp8" else b.contiguous().to(DTYPES[dtype])
@@ -107,8 +100,6 @@ SQUARES = {
     "bf16": (256, 512, 1024, 2048, 4096, 8192, 16384),
     "fp16": (1024, 2048, 4096, 8192, 16384),
     "fp8": (1024, 2048, 4096, 8192),
-    "tf32": (4096,),
-    "fp32": (2048,),
 }
 
 RECIPE = Recipe(

@@ -144,13 +144,15 @@ def test_random_values_are_as_right_as_torch(dtype):
     a, b = (torch.randn(size, size, generator=generator, device=DEVICE).to(dtype) for _ in range(2))
     exact = a.double() @ b.double()
     step = torch.finfo(dtype).eps * exact.abs().max().item()
-    for precision in ("ieee", "tf32") if dtype == torch.float32 else (None,):
-        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
-        try:
-            own = error_of(a @ b, exact)
-        finally:
-            torch.set_float32_matmul_precision("highest")
-        assert error_of(matmul(a, b, precision=precision), exact) <= 2 * own + step
+    precision = "ieee" if dtype == torch.float32 else None
+    assert error_of(matmul(a, b, precision=precision), exact) <= 2 * error_of(a @ b, exact) + step
+
+
+def test_tf32_keeps_ten_bits():
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    a, b = (torch.randn(100, 100, generator=generator, device=DEVICE) for _ in range(2))
+    error = (matmul(a, b, precision="tf32").double() - a.double() @ b.double()).abs()
+    assert (error <= 2 * 2**-10 * (a.abs().double() @ b.abs().double())).all()
 
 
 def test_precision_follows_torch(monkeypatch):
