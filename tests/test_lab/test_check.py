@@ -566,6 +566,14 @@ def test_another_order_of_summation_is_no_mistake_but_ten_roundings_are():
     assert not (excess_of(question.expected[0], (x + y + z + 10 * rounding).cpu()) == 0).any()
 
 
+def test_an_element_where_torch_was_lucky_is_no_stricter_than_the_rest():
+    exact = torch.tensor([1.0, 1e-6], dtype=torch.float64)
+    rounded = exact.float().double()
+    expected = expect(exact.float(), rounded, rounded)  # no error of PyTorch's, no roundings
+    assert (excess_of(expected, exact.float() * (1 + 8 * 2**-23)) == 0).all()
+    assert not (excess_of(expected, exact.float() * (1 + 12 * 2**-23)) == 0).any()
+
+
 def test_evidence_travels_as_plain_text():
     result = Result("tensor", (2,), "bfloat16", "cpu", np.arange(4, dtype=np.uint8), owner=np.array([0, -1]))
     back = Evidence.decode(Evidence(results=[result], error={"line": 3}).encode())
