@@ -35,7 +35,7 @@ ROOF = "copy"  # the variant that moves the same bytes and does nothing else
 # The variants that others wrote; every further one is a rung of our own ladder.
 PEERS = ("torch", "torch_compile", "cublas", "sdpa_flash", "sdpa_cudnn", "flex", "liger")
 TORCH_TOLERANCE = (
-    0.02  # of the typical element: torch's error sets the others' tolerance, so its own is a check for sense
+    0.05  # of the typical element: torch's error sets the others' tolerance, so its own is a check for sense
 )
 ROOF_TOLERANCE = 1.10  # a copy writes half of its bytes; an operation that mostly reads may pass it by a few percent
 
