@@ -8,6 +8,7 @@ same hooks.
 
 import functools
 import inspect
+import operator
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -420,8 +421,7 @@ def launch(kernel: upstream.InterpretedFunction, *args, grid, warmup: bool, **kw
     on_host = executor._init_args_hst((), given)[1] if not_on_cpu(given) else given
     for hook in kernel.pre_run_hooks:
         hook(**on_host)
-    grid = grid(given) if callable(grid) else grid
-    grid = (*map(int, grid), 1, 1)[:3]
+    grid = three_sizes(grid(given) if callable(grid) else grid)
     tensors = {view.name: view for name, value in on_host.items() for view in tensor_views(name, value)}
     guard = make_guard[-1](
         kernel=kernel.__name__,
@@ -440,6 +440,14 @@ def launch(kernel: upstream.InterpretedFunction, *args, grid, warmup: bool, **kw
     if on_host is not given:
         executor._restore_args_dev((), (), given, on_host)
     guard.finish()
+
+
+def three_sizes(grid: object) -> tuple[int, int, int]:
+    """Return a grid with all three of its sizes. Raises TypeError, as a GPU does, for other than whole numbers."""
+    try:
+        return (*map(operator.index, grid), 1, 1)[:3]
+    except TypeError:
+        raise TypeError(f"a grid is a tuple of one to three whole numbers, such as (4,), not {grid!r}") from None
 
 
 def run_programs(function, guard: Guard, values: dict[str, object]) -> None:

@@ -414,7 +414,12 @@ class InterpretedLanguage:
 
 
 def call_device_function(function: upstream.InterpretedFunction, *args, **kwargs):
-    """Call a jitted function from inside a kernel; its exceptions pass through as they are."""
+    """Call a jitted function from inside a kernel; its exceptions pass through as they are.
+
+    Raises RuntimeError outside a kernel, as the compiler's own does.
+    """
+    if InterpretedLanguage.depth == 0:
+        raise RuntimeError("a kernel is launched with its grid in square brackets, `kernel[grid](…)`, not called")
     with InterpretedLanguage():
         return function.rewrite()(*args, **kwargs)
 

@@ -19,6 +19,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING
 
+from lab.check.diagnose import guess_strides
 from lab.check.examine import Finding, examine, examine_form
 from lab.check.isolation import Crashed, TimedOut, place_to_run
 from lab.check.question import Question, excess_of, pose
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 BLANK = "____"
 PATIENCE = 2.0  # seconds before a person is told what they wait for
 ENDINGS = ("timeout", "crashed")  # of the process the answer runs in
+ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
+    *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
+    *("int32-overflow", "race", "one-program"),
+}
 
 
 @dataclass
@@ -61,7 +66,7 @@ class Verdict:
             return self.headline
         parts = [self.headline]
         if self.case:
-            parts.append(f"The case “{self.case}” does not, with {self.inputs}.")
+            parts.append(f"The case “{self.case}” fails, with {self.inputs}.")
         parts += [f"What happened: {self.message}", ": ".join(self.advice)]
         parts += [f"Note: {note}" for note in self.notes]
         parts += [f"Your code printed:\n{textwrap.indent(self.printed, '    ')}"] * bool(self.printed)
@@ -81,10 +86,10 @@ class Verdict:
     @property
     def advice(self) -> tuple[str, str]:
         """What to think of, or to do, next: a label and a sentence."""
-        if self.reason in ("blank", "not-callable"):
-            return "What to do", self.cause
         if self.cause:
-            return "Likely cause", self.cause
+            return "What to do" if self.reason in ADVISED else "Likely cause", self.cause
+        if self.reason == "error":
+            return "What to do", "that line stopped with this message: mend it, run its cell again, then this one."
         return "What to do", f'follow one wrong element by hand; `hint("{self.task}")` asks a question that may help.'
 
     @property
@@ -98,9 +103,7 @@ class Verdict:
         colour = "#2e8b57" if self.passed else "#c4541a"
         parts = [f"<strong>{safe(self.headline)}</strong>"]
         if self.case:
-            parts.append(
-                f"The case <strong>{safe(self.case)}</strong> does not, with <code>{safe(self.inputs)}</code>."
-            )
+            parts.append(f"The case <strong>{safe(self.case)}</strong> fails, with <code>{safe(self.inputs)}</code>.")
         parts += [code_marked(capital(self.message))] * bool(self.message)
         parts += ["<em>{}:</em> {}".format(*map(code_marked, self.advice))] * (not self.passed)
         parts += [f"<em>Note:</em> {code_marked(note)}" for note in self.notes]
@@ -244,17 +247,29 @@ def judge_cases(verdict: Verdict, place, task: "Task", seed: int, progress: Call
         failed.append((question, finding))
         if finding.reason in ENDINGS:
             break
+    conclude(verdict, failed)
+
+
+def conclude(verdict: Verdict, failed: list[tuple[Question, Finding]]) -> None:
+    """Tell of the first case that failed, or of one like it whose cause is known, and name the others."""
     verdict.passed = not failed
     if failed:
-        alike = [(q, finding) for q, finding in failed if finding.reason == failed[0][1].reason and finding.cause]
-        question, finding = alike[0] if alike else failed[0]
-        verdict.tell(finding, question)
+        verdict.tell(*most_telling(failed))
     others = [q.case.name for q, _ in failed if q.case.name != verdict.case]
-    tried = verdict.cases_passed + len(failed)
+    untried = verdict.cases_total - verdict.cases_passed - len(failed)
     if others:
         verdict.notes.append("these cases fail as well: " + ", ".join(f"“{name}”" for name in others) + ".")
-    if tried < len(task.cases):
-        verdict.notes.append(f"{counted(len(task.cases) - tried, 'more case')} could not be tried.")
+    if untried:
+        verdict.notes.append(f"{counted(untried, 'more case')} could not be tried.")
+
+
+def most_telling(failed: "list[tuple[Question, Finding]]") -> "tuple[Finding, Question]":
+    """Return the first failure, or one for the same reason that says more: its cause is known, it has elements."""
+    alike = [pair for pair in failed if pair[1].reason == failed[0][1].reason]
+    if failed[0][1].reason == "wrong-values" and not failed[0][1].cause:
+        failed[0][1].cause = guess_strides([question for question, _ in failed])
+    question, finding = max(alike, key=lambda pair: (bool(pair[1].cause), pair[0].expected[0].value.numel() > 1))
+    return finding, question
 
 
 def judge_compiled(verdict: Verdict, place) -> None:
@@ -294,12 +309,12 @@ def run_case(place, question: Question, seed: int, number_of_case: int) -> Findi
         return examine_repeat(place, question, again, second, finding)
     except TimedOut as limit:
         cause = "does a loop never end, or are there far too many programs?"
-        return Finding("timeout", f"it had not returned after {limit}, and was stopped.", cause)
+        return Finding("timeout", f"`{question.task.name}` had not returned after {limit}, and was stopped.", cause)
     except Crashed as crash:
-        cause = (
-            "a signal means that it touched memory outside its tensors, or took too much; else something called exit."
-        )
-        return Finding("crashed", f"the process it ran in {crash}. Your own is unharmed.", cause)
+        killed = "it reached for memory that is not its own, or took too much of it."
+        cause = killed if "killed" in str(crash) else "something called `exit`, in a way that Python cannot catch."
+        message = f"`{question.task.name}` runs in a process of its own, and that {crash}. Nothing else is lost."
+        return Finding("crashed", message, cause)
 
 
 def examine_repeat(place, question: Question, again: Question, second: Evidence, finding: Finding) -> Finding:

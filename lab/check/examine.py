@@ -9,6 +9,7 @@ from lab.check.diagnose import likely_cause
 from lab.check.question import Expected, Question, excess_of
 from lab.check.runner import Evidence, Result
 from lab.check.words import (
+    all_programs,
     article,
     capital,
     code_at,
@@ -52,15 +53,25 @@ def examine_run(question: Question, evidence: Evidence) -> Finding | None:
         message = f"{error['type']}{program} at {where}: {error['message'] or 'no message'}"
         if "int32 overflow" in error["message"]:
             return overflow(message)
-        cause = ""
-        if error["type"] == "SystemExit":
-            cause = "something called `sys.exit()` or `exit()`; a function must return."
-        elif error["called_without_grid"] and not evidence.launches:
-            cause = "a kernel is launched with its grid in square brackets: `kernel[grid](…)`."
-        return Finding("error", message, cause)
+        return Finding("error", message, cause_of_error(error))
     if evidence.out_of_bounds:
-        return out_of_bounds(evidence.out_of_bounds)
+        return out_of_bounds(evidence)
     return None
+
+
+def cause_of_error(error: dict) -> str:
+    """Return what made an exception, "" where its message must do."""
+    if error["type"] == "SystemExit":
+        return "something called `sys.exit()` or `exit()`; a function must return."
+    if error["type"] == "NameError":
+        return "the name is misspelt, or the cell that defines it has not been run."
+    if "power of 2" in error["message"]:
+        return "a block has a power of two of elements: 128, 256, 512, …"
+    if "make_shape_compatible" in error["message"]:
+        return "blocks of these shapes do not go together: `[:, None]` makes a column of a block, `[None, :]` a row."
+    if error["program"] is not None and "torch." in code_at(error["file"], error["line"]):
+        return "a kernel computes with `tl.…` alone; torch belongs in the host function."
+    return ""
 
 
 def fault_in_words(fault: dict) -> str:
@@ -77,18 +88,24 @@ def overflow(message: str) -> Finding:
     )
 
 
-def out_of_bounds(faults: list[dict]) -> Finding:
+def out_of_bounds(evidence: Evidence) -> Finding:
     """Say what was read or written outside the tensors; stores first, for they destroy."""
+    faults = evidence.out_of_bounds
     fault = min(faults, key=lambda f: (f["cause"] == "out-of-bounds", f["kind"] == "load"))
     message = fault_in_words(fault)
     others = {(f["program"], f["tensor"], f["line"]) for f in faults if f["cause"] == fault["cause"]}
-    message += f" There {was(len(others) - 1, 'is', 'are')} {len(others) - 1} more of the kind." * (len(others) > 1)
+    if len(others) > 1:
+        message += f" {len(others) - 1} more {'access' if len(others) == 2 else 'accesses'} left a tensor."
     if fault["cause"] == "int32-overflow" or fault["extremes"][0] < -(2**30):  # no slip of the pen leads that far back
         return overflow(message)
     verb = "load" if fault["kind"] == "load" else "store"
     if fault["extremes"][0] < 0:
         return Finding("out-of-bounds", message, f"the offsets of the {verb} become negative: see what is subtracted.")
-    cause = f"is the {verb} masked, and does its mask end where the tensor does (`offs < n`)? If so, check the strides."
+    cause = f"is the {verb} masked, and its mask false for every offset past the end? If so, check the strides."
+    if verb == "store" and all(r.owner is not None and (r.owner < 0).all() for r in evidence.results):
+        cause = "no element inside was stored, so is the mask the wrong way round?"
+    elif fault["count"] == 1:
+        cause = f"the mask of the {verb} lets one element too many through: the last one is n - 1, not n."
     return Finding("out-of-bounds", message, cause)
 
 
@@ -154,7 +171,8 @@ def examine_memory(question: Question, evidence: Evidence) -> Finding | None:
         return Finding(
             "input-changed",
             f"{names} no longer {was(len(evidence.changed), 'holds', 'hold')} what was in there before the call.",
-            "inputs are read only: store into the output, and do not use in-place operations.",
+            "inputs are read only: store into the output, use no in-place operations, and pass the kernel its "
+            "arguments in the order of its parameters.",
         )
     return None
 
@@ -214,23 +232,36 @@ def not_written(evidence: Evidence, expected: Expected, result: Result) -> Findi
     """Say which elements no program stored, and why that may be."""
     missing = result.owner < 0
     message = f"{elements_in_words(missing)} of the result {was(missing)} never written by a kernel."
+    cause = cause_not_written(evidence, result, missing)
+    return Finding("not-written", message, cause, excess_of(expected, result.tensor), result.owner)
+
+
+def cause_not_written(evidence: Evidence, result: Result, missing: np.ndarray) -> str:
+    """Return why programs may have left the elements in `missing` (bool, shaped like the result) alone."""
     flat, owners = missing.reshape(-1), result.owner[~missing]
     launched = max((launch["programs"] for launch in evidence.launches), default=0)
     first = int(flat.argmax())
+    overlaps = [fault for fault in evidence.conflicts if fault["cause"] == "write-write"]
+    if missing.all() and launched == 0:
+        return "the grid has no program at all: `triton.cdiv` rounds up, `//` rounds down."
     if missing.all():
-        cause = "the kernel stores into another tensor than the one returned, or its mask is false everywhere."
-    elif result.programs > 1 and len(np.unique(owners)) == 1:
-        cause = f"all {result.programs} programs wrote the same elements: do the offsets begin with `tl.program_id(0)`?"
-    elif flat[first:].all() and (flat.size - first) == 1 and result.programs == launched:
-        cause = "the mask stops one element early: `offs < n` lets the last element, n - 1, through."
-    elif flat[first:].all():
-        cause = (
-            f"{counted(launched, 'program')} covered {counted(first, 'element')} of {flat.size}: is the grid "
-            "`triton.cdiv(n, BLOCK)` programs, rounded up?"
+        return "the kernel stores into another tensor than the one returned, or its mask is false everywhere."
+    if result.programs > 1 and len(np.unique(owners)) == 1:
+        source = "begin with `tl.program_id(0)`"
+        if any(size > 1 for launch in evidence.launches for size in launch["grid"][1:]):
+            source = "of each axis come from a `tl.program_id` of its own"
+        return f"{all_programs(result.programs)} wrote the same elements: do the offsets {source}?"
+    if overlaps:
+        pair = f"{overlaps[0]['other']} and {overlaps[0]['program']}"
+        return f"programs {pair} wrote some of the same elements: does each begin where the one before it ends?"
+    if flat[first:].all() and (flat.size - first) == 1 and result.programs == launched:
+        return "the mask stops one element early: the last element is n - 1, and it must be let through."
+    if flat[first:].all():
+        return (
+            f"{counted(launched, 'program')} covered {counted(first, 'element')} of {flat.size}: is the number of "
+            "programs rounded up?"
         )
-    else:
-        cause = "check the offsets of the store, its mask, and the number of programs."
-    return Finding("not-written", message, cause, excess_of(expected, result.tensor), result.owner)
+    return "check the offsets of the store, its mask, and the number of programs."
 
 
 def find_race(evidence: Evidence) -> Finding | None:
@@ -280,7 +311,7 @@ def programs_in_words(wrong: np.ndarray, result: Result, evidence: Evidence) -> 
     programs = np.unique(result.owner[wrong])
     launched = max(launch["programs"] for launch in evidence.launches)
     who = f"program{'s' * (len(programs) > 1)} {listed([str(program) for program in programs])} of {launched}"
-    who = f"all {launched} programs" if len(programs) == launched > 1 else who
+    who = all_programs(launched) if len(programs) == launched > 1 else who
     where = listed([f"{place_of(file, line)}{code_at(file, line)}" for file, line in result.store_lines])
     return f" {'They were' if wrong.sum() > 1 else 'It was'} written by {who}, at {where}."
 

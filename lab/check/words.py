@@ -37,6 +37,10 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
+def all_programs(count: int) -> str:
+    return "both programs" if count == 2 else f"all {count} programs"
+
+
 def was(elements: "np.ndarray | int", one: str = "was", more: str = "were") -> str:
     return one if int(np.sum(elements)) == 1 else more
 
