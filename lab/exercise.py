@@ -143,7 +143,23 @@ def unknown(kind: str, name: str, known: dict[str, Any]) -> str:
     """Return the sentence that says `name` does not exist and which name comes closest."""
     closest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
     question = f" Did you mean `{closest[0]}`?" if closest else ""
-    return f"There is no {kind} called `{name}`.{question} `tile progress` lists them all."
+    return f"There is no {kind} called `{name}`.{question} {spelt('progress')} lists them all."
+
+
+def spelt(verb: str, name: str = "", option: str = "") -> str:
+    """Return what to write to be served, where the reader is: a call in a notebook, a command in a terminal.
+
+    option: the command's, such as "--yes"; a notebook's `solution` calls it `anyway`.
+    """
+    if notebooks.in_notebook():
+        arguments = [f'"{name}"'] * bool(name) + ["anyway=True"] * bool(option)
+        return f"`{verb}({', '.join(arguments)})`"
+    return f"`{' '.join(filter(None, [command(), verb, name, option]))}`"
+
+
+def command() -> str:
+    """Return the course's command as a terminal in the course's folder knows it."""
+    return "tile" if shutil.which("tile") else ".venv/bin/tile"
 
 
 def find_task(name: str) -> Task:
@@ -413,7 +429,7 @@ def hint(task: str, every: bool = False) -> None:
     for number in range(1 if every else tier, tier + 1):
         print(f"Hint {number} of {len(card.hints)}: {card.hints[number - 1]}")
     if tier == len(card.hints):
-        print(f"That was the last hint. `tile solution {task}` shows a solution.")
+        print(f"That was the last hint. {spelt('solution', task, '--yes')} shows a solution.")
     state["hints"][task] = max(tier, state["hints"].get(task, 0))
     write_state(state)
 
@@ -455,7 +471,7 @@ def progress() -> None:
     if pending:
         console.print(f"Next: `{pending[1].name}` in exercises/{pending[0].name}.ipynb", highlight=False)
     else:
-        console.print("Every task is passed. `tile update` fetches new chapters.", highlight=False)
+        console.print(f"Every task is passed. `{command()} update` fetches new chapters.", highlight=False)
 
 
 def reset(name: str) -> None:
@@ -467,8 +483,8 @@ def reset(name: str) -> None:
         notebook = read_to_change(exercise)
         if put_answers(notebook, {name: answers_of(fresh)[name]}):
             raise CourseError(
-                f"{exercise.path} has lost the answer cell of `{name}`. `tile reset {exercise.name}` restores every "
-                "cell, and keeps what you wrote in a backup."
+                f"{exercise.path} has lost the answer cell of `{name}`. {spelt('reset', exercise.name)} restores "
+                "every cell, and keeps what you wrote in a backup."
             )
         fresh = notebook
     backup = replace(exercise.path, notebooks.text_of(fresh))
@@ -484,7 +500,7 @@ def read_to_change(exercise: Exercise) -> "NotebookNode":
         return notebooks.read(exercise.path)
     except notebooks.NotebookError as error:
         raise CourseError(
-            f"{error} `tile reset {exercise.name}` keeps it as a backup and puts back the blank exercise."
+            f"{error} {spelt('reset', exercise.name)} keeps it as a backup and puts back the blank exercise."
         ) from None
 
 
@@ -494,10 +510,9 @@ def solution(task: str, anyway: bool = False) -> None:
     state = read_state()
     if task not in state["passed"] and not anyway:
         shown = state["hints"].get(task, 0)
-        advice = f"Try `tile hint {task}` first" if shown < len(card.hints) else "You have seen all its hints"
+        advice = f"Try {spelt('hint', task)} first" if shown < len(card.hints) else "You have seen all its hints"
         raise CourseError(
-            f"`{task}` is not passed yet. {advice}; `tile solution {task} --yes`, or in a notebook "
-            f'`solution("{task}", anyway=True)`, shows the solution all the same.'
+            f"`{task}` is not passed yet. {advice}; {spelt('solution', task, '--yes')} shows the solution all the same."
         )
     source = answers_of(read_script(find_exercise(task)))[task]
     if is_withheld(source):

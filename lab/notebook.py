@@ -1,6 +1,7 @@
 """The one reader and writer of committed notebooks: what it writes is byte-identical on a second run."""
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,15 @@ class CourseError(Exception):
 
 class NotebookError(CourseError):
     """A notebook that cannot be read, or does not run to its end."""
+
+
+def in_notebook() -> bool:
+    """Return whether this process is a notebook's kernel, not a terminal's or a plain one."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    return hasattr(get_ipython(), "kernel")
 
 
 def read(path: Path) -> "NotebookNode":

@@ -25,7 +25,7 @@ from lab.check.isolation import Crashed, TimedOut, place_to_run
 from lab.check.question import Question, excess_of, pose
 from lab.check.runner import Evidence
 from lab.check.words import SHOWN, article, capital, counted, place_of
-from lab.notebook import CourseError
+from lab.notebook import CourseError, in_notebook
 
 if TYPE_CHECKING:
     from lab.exercise import Task
@@ -374,19 +374,9 @@ def source_of(function: Callable) -> str:
     return "\n".join(texts)
 
 
-def notebook_shell():
-    """Return the notebook's shell, None in a terminal or a plain process."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return shell if hasattr(shell, "kernel") else None
-
-
 def show(verdict: Verdict) -> None:
     """Show a verdict where the learner is: with its picture in a notebook, as text elsewhere."""
-    if notebook_shell() is None:
+    if not in_notebook():
         print(verdict)
         return
     from IPython.display import display
@@ -403,7 +393,7 @@ class Waiting:
 
     def tell(self, text: str) -> None:
         """Show a line. Not to pytest, which would compare it with what a notebook printed in less time."""
-        watched = (sys.stdout.isatty() or notebook_shell()) and "PYTEST_VERSION" not in os.environ
+        watched = (sys.stdout.isatty() or in_notebook()) and "PYTEST_VERSION" not in os.environ
         if watched and time.monotonic() - self.started > PATIENCE:
             self.told = True
             print(f"\r{text:<80}", end="", flush=True)
@@ -412,7 +402,7 @@ class Waiting:
         """Take the line away again."""
         if not self.told:
             return
-        if notebook_shell():
+        if in_notebook():
             from IPython.display import clear_output
 
             clear_output(wait=True)

@@ -94,7 +94,17 @@ def test_hints_come_one_by_one(course: Path, capsys: pytest.CaptureFixture):
     exercise.hint(TASK)
     told = capsys.readouterr().out
     assert hints[2] in told
-    assert f"tile solution {TASK}" in told
+    assert f"tile solution {TASK} --yes" in told
+
+
+def test_advice_is_spelt_for_where_the_reader_is(course: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(exercise.shutil, "which", lambda name: None)
+    assert exercise.spelt("reset", TASK) == f"`.venv/bin/tile reset {TASK}`"
+    monkeypatch.setattr(exercise.shutil, "which", lambda name: f"/bin/{name}")
+    assert exercise.spelt("solution", TASK, "--yes") == f"`tile solution {TASK} --yes`"
+    monkeypatch.setattr(exercise.notebooks, "in_notebook", lambda: True)
+    assert exercise.spelt("progress") == "`progress()`"
+    assert exercise.spelt("solution", TASK, "--yes") == f'`solution("{TASK}", anyway=True)`'
 
 
 def test_all_hints_at_once(course: Path, capsys: pytest.CaptureFixture):
@@ -117,7 +127,8 @@ def test_a_recorded_pass_shows_and_leads_on(course: Path, capsys: pytest.Capture
     exercise.progress()
     told = capsys.readouterr().out
     assert "passed" in told
-    assert "1 of 15 points" in told
+    points = sum(card.points for one in exercise.exercises() for card in one.cards)
+    assert f"1 of {points} points" in told
     assert "`three_way_add`" in told
     assert exercise.next_page() == Path("exercises/01_vector_add.ipynb")
 
