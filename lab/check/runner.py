@@ -280,7 +280,7 @@ class Runner:
         else:
             self.inputs = LiveInputs(frozen)
         evidence = Evidence()
-        watch = HostWatch(self.allows)
+        watch = self.watch()
         returned = None
         with traced(order) as log, watch.watching_launches():
             try:
@@ -302,6 +302,10 @@ class Runner:
         outputs = [v for v, r in zip(values, evidence.results, strict=True) if r.contents is not None and not r.aliases]
         self.last = [(v, to_bytes(v)) for v in outputs]
         return evidence
+
+    def watch(self) -> HostWatch:
+        """Return who watches the host function during one run."""
+        return HostWatch(self.allows)
 
     def read_trace(self, evidence: Evidence, log) -> None:
         """Take launches and faults out of the trace; keep one launch a kernel and signature for the compiler."""

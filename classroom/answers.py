@@ -1,0 +1,79 @@
+"""The student's cells and functions, inside the sandbox. What it reports may be a lie: the grader checks it."""
+
+import linecache
+import sys
+import traceback
+from types import ModuleType
+
+import lab.device  # noqa: F401  decides that kernels are interpreted, so it goes before Triton
+
+# isort: split
+import triton  # noqa: F401
+
+from classroom.transcript import RecordingRunner
+from lab.check import before_running
+from lab.check.inputs import Frozen
+
+
+class NoShell:
+    """Stands for IPython in cells that call for it: whatever they ask, nothing happens."""
+
+    def __getattr__(self, name: str):
+        return lambda *arguments, **options: None
+
+
+class Answers:
+    """A notebook's namespace, in which cells run in order and functions are called."""
+
+    def __init__(self):
+        self.module = ModuleType("__main__")
+        vars(self.module).update(get_ipython=NoShell, display=print)
+        sys.modules["__main__"] = self.module
+        self.runner: RecordingRunner | None = None
+
+    def define(self, file: str, source: str) -> str:
+        """Run a cell, whose code goes by the name `file`. Return what went wrong, "" if nothing did."""
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        try:
+            exec(compile(python_of(source), file, "exec", dont_inherit=True), vars(self.module))
+        except BaseException as error:
+            places = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
+            line = places[-1] if places else getattr(error, "lineno", None)
+            return f"{type(error).__name__}{f' at line {line}' if line else ''}: {getattr(error, 'msg', error)}"
+        return ""
+
+    def choose(self, name: str, allows: tuple[str, ...]) -> dict | None:
+        """Take the function called `name` as the one to run. Return what speaks against that at once."""
+        function = vars(self.module).get(name)
+        if function is None:
+            return {"reason": "missing", "message": f"there is no function `{name}`.", "cause": ""}
+        finding = before_running(function)
+        if finding is not None:
+            return {"reason": finding.reason, "message": finding.message, "cause": finding.cause}
+        self.runner = RecordingRunner(function, allows)
+        return None
+
+    def run(self, frozen: Frozen, order) -> bytes:
+        """Call the chosen function once. Return its evidence."""
+        evidence = self.runner.run(frozen, order)
+        sys.stdout.flush()
+        return evidence.encode()
+
+    def transcript(self) -> dict:
+        """Return what the last run had done on its tensors, for the witness to do again."""
+        return self.runner.transcript()
+
+    def objections(self) -> list[str]:
+        """Return what the compiler for the GPU says against the kernels that ran."""
+        return self.runner.objections()
+
+
+def python_of(source: str) -> str:
+    """Return a cell as Python: IPython's magics and shell lines become calls, which do nothing here."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    try:
+        compile(source, "cell", "exec", dont_inherit=True)
+        return source
+    except SyntaxError:
+        return TransformerManager().transform_cell(source)

@@ -1,0 +1,43 @@
+"""What runs in a sandbox: `python -m classroom.child ROLE DESCRIPTOR` answers requests until the parent hangs up.
+
+"answers" runs the student's cells and, again and again, the functions they define. "witness" repeats their launches
+and runs nothing else of theirs. "notebook" runs nbval. Requests come from the grader; nothing that is sent back is
+believed for being well formed.
+"""
+
+import json
+import sys
+from multiprocessing.connection import Connection
+
+
+def role_named(name: str):
+    """Return what handles the requests of a role."""
+    if name == "answers":
+        from classroom.answers import Answers
+
+        return Answers()
+    if name == "witness":
+        from classroom.witness import Witness
+
+        return Witness()
+    from classroom.student_eye import StudentEye
+
+    return StudentEye()
+
+
+def serve(name: str, descriptor: int) -> None:
+    """Answer requests, (method, arguments), until there are no more."""
+    connection = Connection(descriptor)
+    handler = role_named(name)
+    connection.send_bytes(b"ready")
+    while True:
+        try:
+            method, arguments = connection.recv()
+        except EOFError:
+            return
+        reply = getattr(handler, method)(*arguments)
+        connection.send_bytes(reply if isinstance(reply, bytes) else json.dumps(reply).encode())
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,38 @@
+"""What a sandbox sees of the course: the lab and the kernels, and the tasks without their answers."""
+
+import atexit
+import compileall
+import functools
+import shutil
+import tempfile
+from pathlib import Path
+
+from classroom.withhold import without_answers
+from lab.exercise import ROOT, exercises
+
+FOLDERS = ("lab", "kernels", "classroom")
+FILES = ("conftest.py", "book/hardware.csv")
+IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
+
+
+@functools.cache
+def course_for_sandboxes() -> Path:
+    """Return a folder with what sandboxes may see, made once for this process and removed when it ends."""
+    target = Path(tempfile.mkdtemp(prefix="tile-course-"))
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, target / folder, ignore=IGNORED)
+    for file in FILES:
+        (target / file).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / file, target / file)
+    (target / "solutions").mkdir()
+    shutil.copy(ROOT / "solutions" / "__init__.py", target / "solutions")
+    for exercise in exercises():
+        (target / "solutions" / exercise.script.name).write_text(without_answers(exercise.script.read_text(encoding="utf-8")), encoding="utf-8")
+    compileall.compile_dir(target, quiet=2)
+    return target
+
+
+def readable(course: Path, tasks: bool = False) -> list[Path]:
+    """Return the folders and files that a sandbox may see; with `tasks`, what the student's own checks need."""
+    return [course / name for name in (*FOLDERS, *FILES, *(["solutions"] * tasks))]

@@ -1,0 +1,266 @@
+"""One submission in, one result out; and a class of them, each recorded as soon as it is done.
+
+A task earns its points when every one of its cases passes, and none otherwise: an answer that is right on some inputs
+is not right. Credit is partial by task.
+"""
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lab.notebook import CourseError
+
+if TYPE_CHECKING:
+    from classroom.assignment import Assignment
+    from classroom.collect import Submission
+    from classroom.gradebook import Gradebook
+    from classroom.sandbox import Limits
+
+SECRET_BYTES = 32
+LINE = re.compile(r"\bline (\d+)\b")
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """What came of one task. All text is for the student too; `picture` is HTML of the course's own making."""
+
+    name: str
+    title: str
+    points: float
+    of: float
+    passed: bool
+    cases_passed: int
+    cases: int
+    reason: str = ""
+    message: str = ""
+    advice: tuple[str, str] = ("", "")  # a label and a sentence
+    case: str = ""  # the name of the case that failed
+    inputs: str = ""  # its shapes and dtypes
+    notes: tuple[str, ...] = ()
+    printed: str = ""  # the first lines of what the answer printed
+    source: str = ""  # the student's answer
+    lines: tuple[int, ...] = ()  # of it, that the message is about
+    picture: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of one submission; plain data throughout."""
+
+    student: str
+    assignment: str
+    digest: str  # of the bytes handed in
+    assignment_digest: str
+    points: float
+    of: float
+    tasks: tuple[TaskResult, ...]
+    findings: tuple[str, ...] = ()  # what was not as handed out; for teacher and student
+    notes: tuple[str, ...] = ()  # for the teacher alone
+    report: tuple[dict, ...] = ()  # of nbval: "cell", "outcome", "text"
+    seconds: float = 0.0
+    submitted_at: str = ""  # ISO 8601
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Result":
+        """Return the result that `to_json` wrote."""
+        fields = json.loads(text)
+        tasks = [{name: as_tuple(value) for name, value in task.items()} for task in fields.pop("tasks")]
+        fields = {name: as_tuple(value) for name, value in fields.items()}
+        return cls(**fields, tasks=tuple(TaskResult(**task) for task in tasks))
+
+
+def as_tuple(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Job:
+    """One submission to grade, with all that a worker elsewhere needs for it."""
+
+    submission: "Submission"
+    data: bytes
+    assignment: "Assignment"
+    secret: bytes
+    limits: "Limits"
+    sandboxed: bool = True
+    report: bool = True  # whether nbval runs as well
+
+
+def grade_one(job: Job) -> Result:
+    """Return the result of one submission. Raises only when this machine cannot grade."""
+    # Marks must not depend on a GPU; the variable is read when lab.device is first imported.
+    os.environ["TRITON_INTERPRET"] = "1"
+    from classroom.assemble import assemble
+    from classroom.course import course_for_sandboxes
+    from classroom.replay import Examiner, judge_answers
+
+    started = time.monotonic()
+    assignment, student = job.assignment, job.submission.student
+    assembly = assemble(job.data, assignment.notebook())
+    examiner = Examiner(student, assignment.name, job.secret, job.limits, course_for_sandboxes(), job.sandboxed)
+    verdicts = judge_answers(assembly, list(assignment.points), examiner)
+    report, notes = run_notebook(assembly, job, examiner) if job.report and assembly.answers else ([], [])
+    tasks = tuple(task_result(verdict, assignment, assembly.answers) for verdict in verdicts)
+    return Result(
+        student=student,
+        assignment=assignment.name,
+        digest=hashlib.sha256(job.data).hexdigest(),
+        assignment_digest=assignment.digest,
+        points=math.fsum(task.points for task in tasks),
+        of=math.fsum(task.of for task in tasks),
+        tasks=tasks,
+        findings=tuple(assembly.findings),
+        notes=(*job.submission.notes, *notes, *disagreements(tasks, report)),
+        report=tuple(report),
+        seconds=round(time.monotonic() - started, 1),
+        submitted_at=job.submission.submitted_at.isoformat() if job.submission.submitted_at else "",
+    )
+
+
+def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> TaskResult:
+    """Return a verdict of `lab.check` as plain data, with its points."""
+    from lab.exercise import find_card
+
+    worth = assignment.points[verdict.task]
+    source = answers.get(verdict.task, "")
+    lines = {int(number) for number in LINE.findall(verdict.message)}
+    return TaskResult(
+        name=verdict.task,
+        title=find_card(verdict.task).title,
+        points=worth if verdict.passed else 0.0,
+        of=worth,
+        passed=verdict.passed,
+        cases_passed=verdict.cases_passed,
+        cases=verdict.cases_total,
+        reason=verdict.reason,
+        message=verdict.message,
+        advice=("", "") if verdict.passed else verdict.advice,
+        case=verdict.case,
+        inputs=verdict.inputs,
+        notes=tuple(verdict.notes),
+        printed=verdict.printed,
+        source=source,
+        lines=tuple(sorted(number for number in lines if 0 < number <= len(source.splitlines()))),
+        picture=verdict.picture._repr_mimebundle_()["text/html"] if verdict.picture is not None else "",
+    )
+
+
+# The student's-eye report
+
+
+def run_notebook(assembly, job: Job, examiner) -> tuple[list[dict], list[str]]:
+    """Return what nbval says of the assembled notebook, cell by cell, and notes for the teacher."""
+    from classroom.course import readable
+    from classroom.replay import clean
+    from classroom.sandbox import Sandbox
+    from lab.check.isolation import Crashed, TimedOut
+    from lab.notebook import text_of
+
+    places = readable(examiner.course, tasks=True)
+    with Sandbox("notebook", examiner.course, places, job.limits, job.sandboxed) as sandbox:
+        try:
+            text = text_of(assembly.notebook)
+            reply = json.loads(sandbox.ask("run", text, seconds=job.limits.notebook_seconds))
+            report = [{key: clean(str(cell[key])) for key in ("cell", "outcome", "text")} for cell in reply]
+        except TimedOut as limit:
+            return [], [f"The notebook did not run to its end within {limit}."]
+        except Crashed as crash:
+            return [], [f"The notebook could not be run: the process {crash}."]
+        except (ValueError, KeyError, TypeError):
+            return [], ["What the notebook's run sent back could not be read."]
+    return report, []
+
+
+def disagreements(tasks: tuple[TaskResult, ...], report: list[dict]) -> list[str]:
+    """Return a note on each task whose check in the notebook says otherwise than its mark."""
+    outcomes = {cell["cell"]: cell["outcome"] for cell in report}
+    notes = []
+    for task in tasks:
+        outcome = outcomes.get(f"{task.name}-check")
+        if outcome == "passed" and not task.passed:
+            notes.append(f"`{task.name}` passes its check in the notebook, but not here ({task.reason}): look at it.")
+        if outcome == "failed" and task.passed:
+            notes.append(f"`{task.name}` fails its check in the notebook, but passes here; it was given its points.")
+    return notes
+
+
+# A class
+
+
+def read_secret(folder: Path) -> bytes:
+    """Return the secret that makes each student's inputs their own: made once, kept beside the gradebook."""
+    path = folder / "secret"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secrets.token_hex(SECRET_BYTES))
+    except FileExistsError:
+        pass
+    secret = path.read_text(encoding="ascii").strip()
+    if len(secret) < SECRET_BYTES:
+        raise CourseError(f"{path} is damaged. Delete it to have a new one made; every mark is then worked out anew.")
+    return secret.encode()
+
+
+@dataclass
+class Tally:
+    """How far grading a class has come."""
+
+    total: int
+    graded: int = 0
+    kept: int = 0  # were in the gradebook already
+    failed: dict[str, str] = field(default_factory=dict)  # student → why there is no mark
+
+    @property
+    def done(self) -> int:
+        return self.graded + self.kept + len(self.failed)
+
+
+def grade_all(
+    submissions: "list[Submission]",
+    assignment: "Assignment",
+    gradebook: "Gradebook",
+    secret: bytes,
+    limits: "Limits",
+    *,
+    sandboxed: bool = True,
+    scheduler: str | None = None,
+    workers: int | None = None,
+) -> Iterator[tuple[Tally, Result | None]]:
+    """Grade what the gradebook does not hold yet; yield the tally and the new result after each submission.
+
+    Every result is in the gradebook before it is yielded. Raises CourseError where there can be no sandbox.
+    """
+    from classroom import sandbox
+    from classroom.cluster import spread
+
+    if sandboxed and scheduler is None:
+        sandbox.require()
+    tally = Tally(len(submissions))
+    jobs = []
+    for submission in submissions:
+        data = submission.read()
+        if gradebook.done(submission.student, hashlib.sha256(data).hexdigest(), assignment.digest):
+            tally.kept += 1
+        else:
+            jobs.append(Job(submission, data, assignment, secret, limits, sandboxed))
+    yield tally, None
+    for job, result in spread(grade_one, jobs, scheduler=scheduler, workers=workers):
+        if isinstance(result, Exception):
+            tally.failed[job.submission.student] = f"{type(result).__name__}: {result}"
+            yield tally, None
+            continue
+        gradebook.record(result)
+        tally.graded += 1
+        yield tally, result

@@ -1,0 +1,40 @@
+"""The notebook as its student would see it run: nbval, inside the sandbox. A report, not a verdict."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+CELL_SECONDS = 30
+SHOWN = 3000  # characters of one cell's report
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Reports:
+    """A plugin of pytest that keeps what became of each cell."""
+
+    def __init__(self):
+        self.cells: dict[str, str] = {}  # name of the test → id of the cell
+        self.kept: list[dict] = []
+
+    def pytest_collection_modifyitems(self, items) -> None:
+        self.cells = {item.nodeid: item.cell.get("id", "") for item in items if hasattr(item, "cell")}
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.when == "call" or report.failed:
+            text = COLOURS.sub("", report.longreprtext)[:SHOWN]
+            self.kept.append({"cell": self.cells.get(report.nodeid, ""), "outcome": report.outcome, "text": text})
+
+
+class StudentEye:
+    """Runs notebooks through nbval."""
+
+    def run(self, text: str) -> list[dict]:
+        """Return what became of each cell of a notebook, given as its file's text: its id, outcome and report."""
+        path = Path.cwd() / "submission.ipynb"
+        path.write_text(text, encoding="utf-8")
+        reports = Reports()
+        options = ["--nbval", f"--nbval-cell-timeout={CELL_SECONDS}", "--nbval-kernel-name=python3", "-q"]
+        options += ["-p", "no:cacheprovider", "-p", "conftest", f"--rootdir={path.parent}"]
+        pytest.main([*options, str(path)], plugins=[reports])
+        return reports.kept
