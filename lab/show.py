@@ -2,6 +2,7 @@
 
 import html
 import inspect
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -72,7 +73,8 @@ def show(thing, lines: int | tuple[int, int] | None = None) -> Source:
     """Return the source of a kernel, function, class, module or file for display.
 
     thing: the object itself, or a path relative to the repository.
-    lines: None for all; a line or (first, last), counted from 1 at the top of what is shown.
+    lines: None for all; a line or (first, last), counted from 1 at the top of what is shown; the indentation that
+    they share is left out.
     Raises TypeError for a thing with no source, FileNotFoundError for a path that leads nowhere, and ValueError for
     lines that are not there.
     """
@@ -82,7 +84,7 @@ def show(thing, lines: int | tuple[int, int] | None = None) -> Source:
         count = text.count("\n") + 1
         if not 1 <= start <= stop <= count:
             raise ValueError(f"lines {start} to {stop} are not in {place(path)}: choose from 1 to {count}")
-        first, text = first + start - 1, "\n".join(text.split("\n")[start - 1 : stop])
+        first, text = first + start - 1, textwrap.dedent("\n".join(text.split("\n")[start - 1 : stop]))
     return Source(place(path), first, text)
 
 

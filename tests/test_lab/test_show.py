@@ -52,6 +52,7 @@ def test_whole_file(thing):
 def test_range_of_lines_counts_from_the_top_of_what_is_shown():
     whole, part = show(vector_add_kernel), show(vector_add_kernel, lines=(2, 3))
     assert part.text == "\n".join(whole.text.split("\n")[1:3]) and part.first == whole.first + 1
+    assert show(vector_add_kernel, lines=(7, 8)).text.startswith("# Widen")
     assert show(vector_add_kernel, lines=1).title == f"kernels/vector_add.py, line {whole.first}"
 
 
