@@ -83,7 +83,7 @@ def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
 
 
 def scale_add(x, y, alpha):
-    """Return alpha * x + y, for two contiguous vectors of one length and dtype."""
+    """Return alpha * x + y, for contiguous vectors of one length and dtype."""
     out = torch.empty_like(x)
     n = x.numel()
     scale_add_kernel[(triton.cdiv(n, 256),)](x, y, out, n, alpha, BLOCK=256)
@@ -164,7 +164,7 @@ def three_way_add_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def three_way_add(x, y, z):
-    """Return x + y + z, for three contiguous vectors of one length and dtype."""
+    """Return x + y + z, for contiguous vectors of one length and dtype."""
     out = torch.empty_like(x)
     n = x.numel()
     BLOCK = 256
@@ -325,7 +325,7 @@ TASKS["strided_copy"] = Task(
 def row_add_kernel(
     x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
 ):
-    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is [M, N] and contiguous."""
+    """Each program writes one tile of out, which is [M, N] and contiguous."""
     # 64-bit, because a row number times a stride can pass 2**31.
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # blank: offs_n = ____
@@ -340,7 +340,7 @@ def row_add_kernel(
 
 
 def row_add(x, row):
-    """Return x + row for x of shape [M, N] and row of shape [N], one dtype, any strides."""
+    """Return x + row: x is [M, N], row is [N], of one dtype and any strides."""
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     BLOCK_M, BLOCK_N = 16, 32
@@ -431,7 +431,7 @@ def clamped_add_kernel(x_ptr, y_ptr, out_ptr, n, stride_x, stride_y, low, high, 
 
 
 def clamped_add(x, y, low, high):
-    """Return x + y held between low and high, for two vectors of one length and dtype, of any strides."""
+    """Return x + y held between low and high: vectors of one dtype, any strides."""
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)  # blank: ____
     n = x.numel()  # blank:
     grid = (triton.cdiv(n, 256),)  # blank:

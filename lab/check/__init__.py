@@ -35,7 +35,7 @@ PATIENCE = 2.0  # seconds before a person is told what they wait for
 ENDINGS = ("timeout", "crashed")  # of the process the answer runs in
 ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
     *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
-    *("int32-overflow", "race", "one-program"),
+    *("int32-overflow", "race", "one-program", "idle-programs"),
 }
 
 

@@ -317,7 +317,7 @@ def programs_in_words(wrong: np.ndarray, result: Result, evidence: Evidence) -> 
 
 
 def examine_programs(question: Question, evidence: Evidence) -> Finding | None:
-    """Did enough programs take part?"""
+    """Did enough programs take part, and most of those that were launched?"""
     needed = question.case.programs
     for result in evidence.results:
         if result.owner is not None and result.owner.size and result.programs < needed:
@@ -325,5 +325,13 @@ def examine_programs(question: Question, evidence: Evidence) -> Finding | None:
                 "one-program",
                 f"{counted(result.programs, 'program')} wrote the whole result; at least {needed} must share the work.",
                 "a GPU runs programs side by side: give each a block of the output, and launch one for each block.",
+            )
+    for launch in evidence.launches:
+        if launch["programs"] > 2 * launch["busy"] + 1:
+            return Finding(
+                "idle-programs",
+                f"of the {launch['programs']:,} programs of `{launch['kernel']}`, {launch['busy']:,} had anything to "
+                "do; the others started for nothing.",
+                "launch one program for each block, not for each element.",
             )
     return None

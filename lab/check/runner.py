@@ -189,7 +189,7 @@ class Evidence:
     returned: str = ""  # type of the returned object
     results: list[Result] = field(default_factory=list)
     operations: list[dict] = field(default_factory=list)
-    launches: list[dict] = field(default_factory=list)  # kernel, grid, programs
+    launches: list[dict] = field(default_factory=list)  # kernel, grid, programs, busy: those that touched memory
     launch_count: int = 0
     out_of_bounds: list[dict] = field(default_factory=list)
     conflicts: list[dict] = field(default_factory=list)
@@ -311,7 +311,9 @@ class Runner:
         """Take launches and faults out of the trace; keep one launch a kernel and signature for the compiler."""
         for launch in log.launches:
             grid = [int(n) for n in launch.grid]
-            evidence.launches.append({"kernel": launch.kernel, "grid": grid, "programs": int(launch.programs)})
+            busy = len({access.program for access in launch.accesses if access.mask.any()})
+            facts = {"kernel": launch.kernel, "grid": grid, "programs": int(launch.programs), "busy": busy}
+            evidence.launches.append(facts)
             signature = tuple((name, str(view.dtype)) for name, view in launch.tensors.items())
             constants = tuple(sorted((name, repr(launch.arguments[name])) for name in launch.constexprs))
             self.traced_launches.setdefault((launch.kernel, signature, constants), launch)

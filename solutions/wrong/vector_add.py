@@ -310,6 +310,13 @@ def relies_on_the_order_of_programs(x, y, z):
     return out
 
 
+@wrong("three_way_add", reason="idle-programs")
+def launches_a_program_for_every_element(x, y, z):
+    out = torch.empty_like(x)
+    right.three_way_add_kernel[(x.numel(),)](x, y, z, out, x.numel(), BLOCK=256)
+    return out
+
+
 # Strides
 
 
@@ -323,6 +330,12 @@ def copy(kernel, x, stride_x):
 @wrong("strided_copy", reason="wrong-values")
 def ignores_the_stride(x):
     return copy(right.strided_copy_kernel, x, 1)
+
+
+@wrong("strided_copy", reason="torch")
+def lets_torch_lay_it_out(x):
+    x = x.contiguous()
+    return copy(right.strided_copy_kernel, x, x.stride(0))
 
 
 @triton.jit

@@ -37,6 +37,7 @@ ADVICE = [
     ("scale_add", "x.numel()", "x.nume()", "error", "mend it"),
     ("scale_add", "scale_add_kernel[(triton.cdiv(n, 256),)](", "scale_add_kernel(", "error", "mend it"),
     ("three_way_add", "triton.cdiv(n, BLOCK)", "n // BLOCK", "not-written", "rounds up"),
+    ("three_way_add", "triton.cdiv(n, BLOCK)", "n", "idle-programs", "for each block"),
     ("three_way_add", "pid * BLOCK + tl", "pid * 128 + tl", "not-written", "begin where the one before it ends"),
     ("three_way_add", "pid * BLOCK + tl", "tl", "not-written", "`tl.program_id(0)`"),
     ("three_way_add", "load(z_ptr", "load(y_ptr", "wrong-values", "`y` is used where `z` belongs"),
@@ -62,6 +63,11 @@ def test_a_grid_that_is_none_is_refused_at_the_line_of_the_launch(tmp_path, grid
     verdict = judge("scale_add", edited(tmp_path, "scale_add", "[(triton.cdiv(n, 256),)]", grid))
     assert verdict.reason == "error" and "answer.py" in verdict.message, str(verdict)
     assert "a grid is a tuple" in verdict.message
+
+
+def test_one_program_too_many_is_no_mistake(tmp_path):
+    verdict = judge("three_way_add", edited(tmp_path, "three_way_add", "triton.cdiv(n, BLOCK)", "n // BLOCK + 1"))
+    assert verdict.passed, str(verdict)
 
 
 def test_the_case_shown_has_more_than_one_element_where_it_can(tmp_path):
