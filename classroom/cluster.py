@@ -1,5 +1,6 @@
 """Spread work over processes with Dask: all cores of this machine, or a cluster that is running elsewhere."""
 
+import itertools
 import logging
 import os
 import socket
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 DEATHS = 3  # of workers that had the same item, after which the item is to blame
+AHEAD = 2  # items that a worker has at once: one to do, and one to begin with at once
 CONNECT_SECONDS = 10
 DASK_PORT = 8786
 SETTINGS = {
@@ -28,6 +30,10 @@ SETTINGS = {
 }
 
 
+class WorkersDied(Exception):
+    """Every worker that had an item died."""
+
+
 def spread(
     function: Callable[[Item], Any],
     items: Iterable[Item],
@@ -37,18 +43,32 @@ def spread(
 ) -> Iterator[tuple[Item, Any]]:
     """Yield (item, what `function(item)` returned, or the exception it ended in) as each is done, in any order.
 
-    An item whose worker dies is tried again, elsewhere, at most DEATHS times in all. `scheduler` is the address of a
+    Items are taken only as workers come free. One whose worker dies is tried again, elsewhere, at most DEATHS times in
+    all, and then ends in WorkersDied. `scheduler` is the address of a
     running Dask scheduler, whose workers must have the course installed; without one there are as many local workers as
     `workers` or the cores say. Raises CourseError when the scheduler does not answer.
     """
-    from distributed import as_completed
+    from distributed import KilledWorker, as_completed
 
+    waiting, sent = iter(items), {}
     with connected(scheduler, workers) as client:
-        # Item by item, for a worker's death to cost no other item's work; never cached, for the run may differ.
-        futures = {client.submit(function, item, pure=False): item for item in items}
         # Results are fetched at once: one that still lay with a worker would die with it.
-        for future, result in as_completed(futures, loop=client.loop, with_results=True, raise_errors=False):
-            yield futures.pop(future), result if future.status == "finished" else future.exception()
+        done = as_completed(loop=client.loop, with_results=True, raise_errors=False)
+        while True:
+            room = AHEAD * max(1, len(client.nthreads())) - len(sent)
+            for item in itertools.islice(waiting, max(0, room)):
+                # One by one, so that a death costs no other item; never from a cache, for work may differ in time.
+                future = client.submit(function, item, pure=False)
+                sent[future] = item
+                done.add(future)
+            if not sent:
+                return
+            future, result = next(done)
+            if future.status != "finished":
+                result = future.exception()
+            if isinstance(result, KilledWorker):
+                result = WorkersDied(f"{DEATHS} workers, one after the other, died of it")
+            yield sent.pop(future), result
             future.release()
 
 

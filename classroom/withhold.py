@@ -7,7 +7,6 @@ from pathlib import Path
 
 from lab import exercise as exercises
 from lab import notebook as notebooks
-from lab.exercise import Exercise
 from lab.notebook import CourseError
 
 # Tests and wrong answers would show right ones; the classroom is the teacher's.
@@ -25,12 +24,12 @@ def copy_without_solutions(target: Path) -> None:
     if target.exists() and any(target.iterdir()):
         raise CourseError(f"{target} holds something already: delete it, or name another folder.")
     known = exercises.exercises()
-    scripts = {exercise.script: exercise for exercise in known}
+    scripts = {exercise.script for exercise in known}
     pages = {exercise.path: exercise for exercise in known}
     for source in course_files():
         copy = target / source.relative_to(exercises.ROOT)
         if source in scripts:
-            notebooks.write_text(copy, without_answers(scripts[source]))
+            notebooks.write_text(copy, without_answers(source.read_text(encoding="utf-8")))
         elif source in pages:  # the teacher may have filled in this one
             notebooks.write_text(copy, notebooks.text_of(exercises.blank_form(pages[source])))
         else:
@@ -58,9 +57,9 @@ def tracked() -> list[str]:
         ]
 
 
-def without_answers(exercise: Exercise) -> str:
-    """Return a solution's script with each answer in its blank form, as a comment: importing it runs no blank."""
-    head, *cells = re.split(rf"^(?={CELL})", exercise.script.read_text(encoding="utf-8"), flags=re.MULTILINE)
+def without_answers(script: str) -> str:
+    """Return the text of a solution with each answer in its blank form, as a comment: importing it runs no blank."""
+    head, *cells = re.split(rf"^(?={CELL})", script, flags=re.MULTILINE)
     return head + "".join(blank_cell(cell) for cell in cells)
 
 

@@ -228,5 +228,75 @@ def measure(
         raise CourseError(str(error)) from None
 
 
+# For teachers
+
+
+def parse_points(given: list[str]) -> dict[str, float]:
+    """Return task → points of words such as "scale_add=2.5". Raises CourseError for anything else."""
+    points = {}
+    for word in given:
+        task, sign, worth = word.partition("=")
+        try:
+            points[task] = float(worth)
+        except ValueError:
+            raise CourseError(f"`{word}` is no task and its points: write `--points scale_add=2.5`.") from None
+    return points
+
+
+@app.command()
+def assign(
+    name: Annotated[str, typer.Argument(help="An exercise, such as 01_vector_add.", metavar="EXERCISE")],
+    out: Annotated[Path, typer.Option(help="The folder to make.")],
+    points: Annotated[list[str] | None, typer.Option(help="TASK=POINTS, once for each task that is to differ.")] = None,
+    due: Annotated[str | None, typer.Option(help="2027-01-31, or 2027-01-31T18:00.")] = None,
+    without_solutions: Annotated[
+        bool, typer.Option("--without-solutions", help="Add a copy of the course that holds no answers.")
+    ] = False,
+) -> None:
+    """Make an assignment of an exercise: what to hand out, and what to grade by (for teachers)."""
+    from classroom.assignment import make_assignment
+    from classroom.withhold import copy_without_solutions
+
+    assignment = make_assignment(name, out, parse_points(points or []), due)
+    typer.echo(f"Hand out {out / assignment.name}.ipynb, and instructions.html or .md beside it.")
+    typer.echo(f"Keep the folder: `tile grade SUBMISSIONS --assignment {out} --out GRADES` grades by it.")
+    if without_solutions:
+        copy_without_solutions(out / "course")
+        typer.echo(f"{out / 'course'} is the course without its answers: publish that for the class.")
+
+
+@app.command()
+def grade(
+    submissions: Annotated[Path, typer.Argument(help="A folder: one a student, or an unpacked download.")],
+    assignment: Annotated[str, typer.Option(help="An exercise, or the folder that `tile assign` made.")],
+    out: Annotated[Path, typer.Option(help="Where gradebook, marks and feedback go.")],
+    no_sandbox: Annotated[bool, typer.Option("--no-sandbox", help="Run submissions with all your rights.")] = False,
+    scheduler: Annotated[str | None, typer.Option(help="A Dask scheduler's address; else all cores here.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="How many to grade at once here.")] = None,
+) -> None:
+    """Grade what a class handed in; go on where it stopped (for teachers)."""
+    from classroom import console
+
+    try:
+        done = console.grade(
+            submissions, assignment, out, sandboxed=not no_sandbox, scheduler=scheduler, workers=workers
+        )
+    except KeyboardInterrupt:
+        raise CourseError("Stopped. Every mark that was done is kept: run the same command to go on.") from None
+    if not done:
+        raise typer.Exit(1)
+
+
+@app.command()
+def grades(
+    out: Annotated[Path, typer.Argument(help="The folder that `tile grade` was given as --out.", metavar="GRADES")],
+    assignment: Annotated[str | None, typer.Option(help="One assignment alone, such as 01_vector_add.")] = None,
+) -> None:
+    """Show a class as a table and a histogram (for teachers)."""
+    from classroom import console
+
+    console.grades(out, assignment)
+
+
 if __name__ == "__main__":
     app(prog_name="tile")

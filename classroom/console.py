@@ -1,0 +1,145 @@
+"""What `tile grade` and `tile grades` do and show."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from classroom.assignment import load_assignment
+from classroom.collect import submissions
+from classroom.exports import number, write_exports
+from classroom.feedback import feedback_path, write_feedback
+from classroom.grade import Result, Tally, grade_all, read_secret
+from classroom.gradebook import Gradebook
+from classroom.sandbox import Limits
+from lab.check.words import counted
+from lab.notebook import CourseError
+
+GRADEBOOK = "gradebook.sqlite"
+BINS = 10
+WIDTH = 40  # of the longest bar of a histogram
+
+
+def grade(
+    folder: Path,
+    assignment_name: str,
+    out: Path,
+    *,
+    sandboxed: bool = True,
+    scheduler: str | None = None,
+    workers: int | None = None,
+) -> bool:
+    """Grade a folder of submissions into the folder `out`, showing how far it has come.
+
+    Return whether every submission has its mark. What the gradebook in `out` holds already is kept. Raises CourseError.
+    """
+    assignment = load_assignment(assignment_name)
+    handed_in = submissions(folder, assignment)
+    target = out / assignment.name
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    tally = Tally(len(handed_in))
+    with Gradebook(out / GRADEBOOK) as gradebook, Progress(*columns) as progress:
+        bar = progress.add_task(f"Grading {assignment.name}", total=tally.total)
+        steps = grade_all(
+            handed_in,
+            assignment,
+            gradebook,
+            read_secret(out),
+            Limits(),
+            sandboxed=sandboxed,
+            scheduler=scheduler,
+            workers=workers,
+        )
+        for tally, result in steps:
+            progress.update(bar, completed=tally.done)
+            if result is not None:
+                write_feedback(target / "feedback", result, assignment)
+        results = gradebook.rows(assignment.name)
+    for result in results:  # a page may be missing if grading was stopped just before it was written
+        if not feedback_path(target / "feedback", result.student).exists():
+            write_feedback(target / "feedback", result, assignment)
+    write_exports(target, results, assignment)
+    conclude(tally, results, target)
+    return not tally.failed
+
+
+def conclude(tally: Tally, results: Sequence[Result], target: Path) -> None:
+    """Say what was done, what is to be looked at, and where everything is."""
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{tally.graded} graded, {tally.kept} as before, {len(tally.failed)} could not be graded.")
+    for student, why in tally.failed.items():
+        console.print(f"  {printable(student)}: {why}. Run the same command to try again.")
+    noted = [result for result in results if result.notes]
+    if noted:
+        console.print(f"{len(noted)} have a note for you: `tile grades` marks them, and grades.csv holds the notes.")
+    console.print(f"Marks are in {target}, as grades.csv, canvas.csv, moodle.csv, junit.xml and grades.json;")
+    console.print(f"a page for each student is in {target / 'feedback'}.")
+
+
+def grades(out: Path, assignment_name: str | None = None) -> None:
+    """Show a class: for each assignment a table and a histogram. Raises CourseError where nothing was graded."""
+    path = out / GRADEBOOK
+    if not path.is_file():
+        raise CourseError(f"There is no gradebook in {out}: name the folder that `tile grade` was given as `--out`.")
+    with Gradebook(path) as gradebook:
+        results = gradebook.rows(assignment_name)
+    if not results:
+        which = f"of {assignment_name} " if assignment_name else ""
+        raise CourseError(f"The gradebook in {out} holds no marks {which}yet: `tile grade` puts them there.")
+    console = Console(highlight=False)
+    for name in dict.fromkeys(result.assignment for result in results):
+        chosen = [result for result in results if result.assignment == name]
+        console.print(table(name, chosen))
+        console.print(histogram([result.points for result in chosen], chosen[0].of), markup=False)
+
+
+def table(name: str, results: Sequence[Result]) -> Table:
+    """Return a class's table: a line a student, a column a task."""
+    tasks = list(dict.fromkeys(task.name for result in results for task in result.tasks))
+    shown = Table(title=name)
+    for heading in ("Student", *tasks):
+        shown.add_column(heading, overflow="fold")
+    shown.add_column("Points", no_wrap=True)
+    shown.add_column("Notes")
+    for result in results:
+        earned = {task.name: task for task in result.tasks}
+        cells = [mark(earned[task]) if task in earned else "" for task in tasks]
+        total = f"{number(result.points)} of {number(result.of)}"
+        shown.add_row(printable(result.student), *cells, total, str(len(result.notes) or ""))
+    return shown
+
+
+def mark(task) -> str:
+    """Return a task's points, or why there are none."""
+    return number(task.points) if task.passed else f"{number(task.points)} {task.reason}"
+
+
+def histogram(points: Sequence[float], of: float) -> str:
+    """Return how many students have how many points, as text."""
+    counts = [0] * BINS
+    for earned in points:
+        counts[min(BINS - 1, int(BINS * earned / of)) if of else BINS - 1] += 1
+    scale = min(1.0, WIDTH / max(counts))
+    edges = [of * index / BINS for index in range(BINS + 1)]
+    lines = []
+    for count, low, high in zip(counts, edges, edges[1:], strict=False):
+        block = "█" * round(count * scale) or "▏" * bool(count)
+        lines.append(f"{low:6.1f} to {high:<6.1f} {block} {count}")
+    middle = f"{counted(len(points), 'student')}, mean {statistics.fmean(points):.1f}, median {statistics.median(points):.1f}"
+    return "\n".join([*lines, f"{middle} of {number(of)} points"])
+
+
+def printable(name: str) -> str:
+    """Return a student's name as it can stand in a terminal, on one line."""
+    from rich.markup import escape
+
+    return escape("".join(letter if letter.isprintable() else "·" for letter in name))
