@@ -87,7 +87,7 @@ def connected(scheduler: str | None, workers: int | None) -> "Iterator[Client]":
                 threads_per_worker=1,
                 memory_limit=None,
                 host="127.0.0.1",
-                dashboard_address=None,
+                dashboard_address=":0",
                 silence_logs=logging.CRITICAL,
             )
         )

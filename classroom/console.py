@@ -134,8 +134,9 @@ def histogram(points: Sequence[float], of: float) -> str:
     for count, low, high in zip(counts, edges, edges[1:], strict=False):
         block = "█" * round(count * scale) or "▏" * bool(count)
         lines.append(f"{low:6.1f} to {high:<6.1f} {block} {count}")
-    middle = f"{counted(len(points), 'student')}, mean {statistics.fmean(points):.1f}, median {statistics.median(points):.1f}"
-    return "\n".join([*lines, f"{middle} of {number(of)} points"])
+    mean, median = statistics.fmean(points), statistics.median(points)
+    said = f"{counted(len(points), 'student')}, mean {mean:.1f}, median {median:.1f} of {number(of)} points"
+    return "\n".join([*lines, said])
 
 
 def printable(name: str) -> str:

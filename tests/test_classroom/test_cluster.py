@@ -1,0 +1,64 @@
+"""Work spread over processes: what fails or dies costs itself alone."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from classroom.cluster import AHEAD, WorkersDied, spread
+from lab.notebook import CourseError
+
+
+def square(number: int) -> int:
+    if number == 4:
+        raise ValueError("four")
+    return number * number
+
+
+def die(path: str) -> str:
+    """Kill the worker: always, or, where the path ends in "once", at the first try."""
+    if path and not (path.endswith("once") and os.path.exists(path)):
+        Path(path).touch()
+        os._exit(1)
+    return path
+
+
+def test_every_item_comes_back_and_a_failure_is_its_own():
+    found = dict(spread(square, range(8), workers=2))
+    assert isinstance(found.pop(4), ValueError)
+    assert found == {number: number * number for number in (0, 1, 2, 3, 5, 6, 7)}
+
+
+def test_a_dead_worker_costs_a_retry_and_a_deadly_item_only_itself(tmp_path: Path):
+    once, always = str(tmp_path / "once"), str(tmp_path / "always")
+    found = dict(spread(die, ["", once, always], workers=1))
+    assert found[""] == "" and found[once] == once
+    assert isinstance(found[always], WorkersDied)
+
+
+def test_items_are_taken_only_as_workers_come_free():
+    taken = []
+
+    def items():
+        for number in range(10, 20):
+            taken.append(number)
+            yield number
+
+    for count, _ in enumerate(spread(square, items(), workers=1), start=1):
+        assert len(taken) <= count + AHEAD
+
+
+def test_nobody_at_the_schedulers_address():
+    start = time.monotonic()
+    with pytest.raises(CourseError, match="No Dask scheduler answers at tcp://127.0.0.1:9 .*Start one with"):
+        list(spread(square, [1], scheduler="tcp://127.0.0.1:9"))
+    assert time.monotonic() - start < 5
+
+
+def test_a_scheduler_elsewhere():
+    from distributed import LocalCluster
+
+    place = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **place) as cluster:
+        assert dict(spread(square, [3], scheduler=cluster.scheduler_address)) == {3: 9}
