@@ -300,7 +300,7 @@ def wrong_in_words(expected: Expected, actual: torch.Tensor, wrong: np.ndarray, 
     text += f"{capital(element(index))} is {number(got)}; {number(right)} is right"
     if expected.budget is not None and not bad.any():
         error, budget = abs(got - expected.exact[index].item()), expected.budget[index].item()
-        text += f" (off by {number(error, 3)}, allowed are {number(budget, 3)})"
+        text += f" (off by {number(error, 3)}; {number(budget, 3)} is allowed)"
     return text + "."
 
 
