@@ -201,7 +201,10 @@ def test_a_quarter_of_4096_is_dropped():
 
 @pytest.mark.parametrize("p", [1 / 65536, 0.01, 0.1, 0.25, 0.5, 0.9])
 def test_the_kept_share_is_one_minus_p(p):
-    assert deviation(mask(11, p=p), 1 - threshold_of(p) / 65536) < LIMIT
+    """Among so many elements several meet the threshold exactly: they are kept."""
+    kept = mask(11, p=p)
+    assert torch.equal(kept, keep_reference(kept, p, 11))
+    assert deviation(kept, 1 - threshold_of(p) / 65536) < LIMIT
 
 
 @pytest.mark.parametrize("p", [1e-9, 1 / 65536, 0.1, 1 / 3, 0.5, 0.99999, 1 - 1e-9])
