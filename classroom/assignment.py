@@ -238,9 +238,9 @@ def instructions(assignment: Assignment) -> str:
 
 ## How it is graded
 
-- Only the answer cells count. The teacher's own notebook is taken, your answer cells are put into it, and everything
-  else in your file is left aside: other cells may stay, but an answer must not need them. Import what you use in the
-  answer cell itself, and keep its helper functions there.
+- Only your answers count. They are put into the teacher's own notebook, with the imports, helper functions and kernels
+  that they use, if those stand in other cells. Nothing else in your file matters.
+- A kernel is a function under `@triton.jit` that computes with `triton.language`, and with nothing else.
 - Each answer is run on inputs that nobody has seen before: other numbers than your checks use, in another order. That
   happens in a sandbox without network, with limits on time and memory. What passes your check for the right reason
   passes there.

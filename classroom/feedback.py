@@ -105,7 +105,8 @@ def section(task: "TaskResult") -> str:
     if not task.passed:
         parts += verdict(task)
     if task.source:
-        parts.append(code(task.source, task.lines))
+        shown = code(task.source, task.lines)
+        parts.append(f"<details><summary>Your code</summary>{shown}</details>" if task.passed else shown)
     return f'<section id="{task.name}" class="{state}">{"".join(parts)}</section>'
 
 

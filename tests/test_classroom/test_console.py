@@ -1,0 +1,94 @@
+"""`tile assign`, `tile grade` and `tile grades` as a teacher meets them."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from classroom import sandbox
+from lab import exercise, notebook
+
+ROOT = Path(__file__).parents[2]
+EXERCISE = exercise.find_exercise("vector_add")
+NAME = EXERCISE.name
+
+
+def tile(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
+    """Run `tile …`."""
+    return subprocess.run(
+        [sys.executable, "-m", "lab.cli", *map(str, arguments)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=280,
+    )
+
+
+def hand_in(folder: Path, student: str, *tasks: str) -> None:
+    """Write a submission in which these tasks are solved."""
+    content = exercise.blank_form(EXERCISE)
+    solved = exercise.answers_of(exercise.solved_form(EXERCISE))
+    exercise.put_answers(content, {task: solved[task] for task in tasks})
+    (folder / student).mkdir(parents=True, exist_ok=True)
+    notebook.write(folder / student / f"{NAME}.ipynb", content)
+
+
+@pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
+def test_a_class_from_assignment_to_grades(tmp_path: Path):
+    assignment, handed_in, out = tmp_path / "the task", tmp_path / "handed in", tmp_path / "grades"
+    made = tile("assign", NAME, "--out", assignment, "--points", "scale_add=2.5", "--due", "2027-01-31")
+    assert made.returncode == 0, made.stderr
+    hand_in(handed_in, "Ada 'L' \"\n李", "scale_add")
+    hand_in(handed_in, "bob")
+    (handed_in / "cy").mkdir()
+
+    graded = tile("grade", handed_in, "--assignment", assignment, "--out", out)
+    assert graded.returncode == 0, graded.stdout + graded.stderr
+    assert "3 graded, 0 as before, 0 could not be graded." in graded.stdout
+    assert len(list((out / NAME / "feedback").iterdir())) == 3
+    lines = (out / NAME / "grades.csv").read_text()
+    assert '李",2.5,0,0,0,0,2.5,16.5,' in lines and "\nbob,0,0,0,0,0,0,16.5," in lines
+    assert os.stat(out / "secret").st_mode & 0o077 == 0
+
+    hand_in(handed_in, "bob", "scale_add")
+    (page,) = (out / NAME / "feedback").glob("cy-*.html")
+    page.unlink()
+    again = tile("grade", handed_in, "--assignment", assignment, "--out", out)
+    assert "1 graded, 2 as before, 0 could not be graded." in again.stdout, again.stdout + again.stderr
+    assert "\nbob,2.5," in (out / NAME / "grades.csv").read_text()
+    assert page.exists()
+
+    shown = tile("grades", out, COLUMNS="160")
+    assert "bob" in shown.stdout and "3 students, mean 1.7, median 2.5 of 16.5 points" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("assign", "no_such", "--out", "new"), "no exercise or task called `no_such`"),
+        (("assign", NAME, "--out", "new", "--points", "scale_add"), "write `--points scale_add=2.5`"),
+        (("grade", "missing", "--assignment", NAME, "--out", "new"), "missing cannot be read"),
+        (("grade", ".", "--assignment", NAME, "--out", "new"), "holds no submissions"),
+        (("grades", "missing"), "There is no gradebook in missing"),
+    ],
+)
+def test_a_mistake_is_one_message_and_a_status(tmp_path, monkeypatch, arguments: tuple, says: str):
+    from typer.testing import CliRunner
+
+    from lab import cli
+
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(cli.app, list(arguments))
+    assert result.exit_code == 1
+    assert says in result.output and "Traceback" not in result.output
+
+
+def test_without_bubblewrap_nothing_runs(tmp_path: Path):
+    hand_in(tmp_path / "all", "ada", "scale_add")
+    refused = tile("grade", tmp_path / "all", "--assignment", NAME, "--out", tmp_path / "out", PATH=str(tmp_path))
+    assert refused.returncode == 1
+    assert "apt install bubblewrap" in refused.stderr and "--no-sandbox" in refused.stderr
+    assert "Traceback" not in refused.stderr
