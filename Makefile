@@ -2,9 +2,9 @@
 # All paths are relative, so the folder's name may hold spaces, quotes or dollar signs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test book notebooks measure clean
+.PHONY: help setup lab test book notebooks measure grade clean
 
-export PYTHON
+export PYTHON SUBMISSIONS ASSIGNMENT OUT
 # The set-up leaves byte code to the first import. Containers often forbid it, and every start would pay again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -39,6 +39,9 @@ notebooks: setup ## Write everything generated again: chapters, exercises, the p
 
 measure: setup ## Measure every chapter's kernels on the GPU here
 	for recipe in book/measurements/*.py; do $(python) -m lab.cli measure "$$(basename "$$recipe" .py)" || exit; done
+
+grade: setup ## Grade a class: SUBMISSIONS=folder ASSIGNMENT=01_vector_add OUT=folder
+	@$(python) -m lab.cli grade "$$SUBMISSIONS" --assignment "$$ASSIGNMENT" --out "$$OUT"
 
 clean: ## Remove .venv, the site and caches; answers and progress stay
 	rm -rf .venv _build build *.egg-info .pytest_cache .ruff_cache .hypothesis
