@@ -11,5 +11,17 @@ from lab.plots.errors import error_map
 from lab.plots.figure import Figure
 from lab.plots.owners import ownership
 from lab.plots.steps import stepper
+from lab.plots.tiles import tile_order
 
-__all__ = ["Figure", "access_map", "bitmaps", "error_map", "ladder", "ownership", "roofline", "stepper", "throughput"]
+__all__ = [
+    "Figure",
+    "access_map",
+    "bitmaps",
+    "error_map",
+    "ladder",
+    "ownership",
+    "roofline",
+    "stepper",
+    "throughput",
+    "tile_order",
+]

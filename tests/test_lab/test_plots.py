@@ -14,8 +14,20 @@ import pytest
 import torch
 
 from lab.bench import Row
+from lab.cache import grouped
 from lab.device import DEVICE, INTERPRETED, gpu_named
-from lab.plots import Figure, access_map, bitmaps, error_map, ladder, ownership, roofline, stepper, throughput
+from lab.plots import (
+    Figure,
+    access_map,
+    bitmaps,
+    error_map,
+    ladder,
+    ownership,
+    roofline,
+    stepper,
+    throughput,
+    tile_order,
+)
 from lab.plots.figure import GREY, PALETTE, number
 from lab.plots.tensors import past_the_end, spans
 from lab.trace import trace
@@ -80,6 +92,7 @@ def charts():
     yield error_map([0, 0, 1, math.nan], [0, 0, 1, 1])
     yield error_map(np.ones((300, 500)))
     yield bitmaps({"few": np.eye(5, dtype=bool), "all": torch.ones(3, 8)})
+    yield tile_order({"row by row": grouped(9, 9), "in groups": grouped(9, 9, 3)}, 9)
 
 
 def traced():
@@ -391,6 +404,19 @@ def test_roofline_draws_predictions_on_the_roof_and_measurements_below():
     assert hollow.get("fill") == "none"
     with pytest.raises(ValueError, match="no bf16 peak is known for toy; known are fp32"):
         roofline({"add": 0.1}, gpu, dtype="bf16")
+
+
+def test_tile_order_counts_the_strips_that_are_needed():
+    figure = tile_order({"rows": grouped(4, 4), "groups": grouped(4, 4, 2)}, 4)
+    assert "rows: 4 tiles need 1 row of a and 4 columns of b, 5 strips" in figure.alt
+    assert {"1 + 4 = 5 strips", "2 + 2 = 4 strips", "0", "3"} <= set(texts(figure))
+
+
+def test_tile_order_refuses_what_it_cannot_draw():
+    with pytest.raises(ValueError, match="one or two orders of one matrix"):
+        tile_order({"a": grouped(4, 4), "b": grouped(5, 4)}, 4)
+    with pytest.raises(ValueError, match="up to 16 by 16 tiles"):
+        tile_order({"a": grouped(20, 4)}, 4)
 
 
 def test_bitmaps_paint_what_is_true():
