@@ -18,8 +18,11 @@ from lab.check.inputs import Frozen
 class NoShell:
     """Stands for IPython in cells that call for it: whatever they ask, nothing happens."""
 
-    def __getattr__(self, name: str):
-        return lambda *arguments, **options: None
+    def __getattr__(self, name: str) -> "NoShell":
+        return self
+
+    def __call__(self, *arguments, **options) -> "NoShell":
+        return self
 
 
 class Answers:
@@ -27,7 +30,7 @@ class Answers:
 
     def __init__(self):
         self.module = ModuleType("__main__")
-        vars(self.module).update(get_ipython=NoShell, display=print)
+        vars(self.module).update(get_ipython=NoShell(), display=print)
         sys.modules["__main__"] = self.module
         self.runner: RecordingRunner | None = None
 

@@ -157,7 +157,7 @@ class Judges:
         verdict.output = self.answers.output if self.answers else ""
         if self.answers is not None:
             self.answers.output = ""
-        if verdict.reason in ENDINGS:
+        if self.answers is not None and self.answers.ended:
             self.forget("answers")
         return verdict
 
@@ -197,6 +197,7 @@ class Judges:
         numbers = list(range(len(task.cases)))
         random.Random(self.examiner.seed(task.name, "order")).shuffle(numbers)
         failed: dict[int, tuple[Question, Finding]] = {}
+        self.witness.ask("begin", task.allows, seconds=self.examiner.limits.task_seconds)
         for number in numbers:
             case = task.cases[number]
             seed = self.examiner.seed(task.name, case.name)
@@ -233,19 +234,25 @@ class Judges:
         fresh = pose(task, case, self.examiner.seed(task.name, case.name, "witness"))
         try:
             reply = self.witness.ask(
-                "replay", transcript, fresh.inputs, number, task.allows, seconds=self.examiner.limits.task_seconds
+                "replay", transcript, fresh.inputs, number, seconds=self.examiner.limits.task_seconds
             )
             if reply.startswith(b'{"refused"'):
                 return refusal(json.loads(place.ask("objections")), json.loads(reply)["refused"])
-            finding = examine(fresh, evidence_from(reply, self.files))
+            evidence = evidence_from(reply, self.files)
+            if evidence.error is not None and evidence.error["type"] == "Refused":
+                return refusal([], evidence.error["message"])
+            finding = examine(fresh, evidence)
         except (TimedOut, Crashed) as error:
             self.forget("witness")
             self.start()
+            self.witness.ask("begin", task.allows, seconds=self.examiner.limits.task_seconds)
             return ending(error)
         except Exception:
             return Finding("crashed", LIED, DISHONEST)
         if finding is None:
             return None
+        if finding.reason == "error" and (objections := json.loads(place.ask("objections"))):
+            return refusal(objections, finding.message)
         message = f"its launches, repeated by the grader on other numbers, do not give the result: {finding.message}"
         return replace(finding, message=message, cause=finding.cause or DISHONEST)
 

@@ -108,7 +108,7 @@ class Sandbox:
         self.output = ""
         self.reason = ""  # why the watchdog ended it
         self.deadline = time.monotonic() + START_SECONDS
-        self.ready = False
+        self.ready = self.ended = False
         self.scratch = tempfile.TemporaryDirectory(prefix="tile-grade-", ignore_cleanup_errors=True)
         self.connection, theirs = Pipe()
         command = [sys.executable, "-m", "classroom.child", role, str(theirs.fileno())]
@@ -173,6 +173,7 @@ class Sandbox:
 
     def ending(self, seconds: float) -> TimedOut | Crashed:
         """Return the error that says why there is no reply."""
+        self.ended = True
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1)
         if self.process.poll() is None:

@@ -138,13 +138,33 @@ class Kernels:
 
     def __init__(self, packed: list[dict]):
         self.built: dict[int, object] = {}
+        self.lines: dict[str, list[str]] = {}  # of each cell
         for function in packed:
             names = {name: self.decode(value) for name, value in function["names"].items()}
-            self.built[function["key"]] = define(function, names)
+            self.built[function["key"]] = self.define(function, names)
         for function in packed:  # two functions that call each other: the second was not there yet
             for name, value in function["names"].items():
                 if isinstance(value, dict) and "function" in value:
                     self.built[function["key"]].fn.__globals__[name] = self.built[value["function"]]
+
+    def define(self, function: dict, names: dict[str, object]):
+        """Return one function from its source, which is read first."""
+        source, line = function["source"], min(max(int(function["line"]), 1), 1 << 16)
+        read(source, names)
+        file = self.remember(str(function["file"]), line, source)
+        scope = {"__name__": "student", "__builtins__": {name: getattr(builtins, name) for name in BUILTINS}} | names
+        exec(compile("\n" * (line - 1) + source, file, "exec", dont_inherit=True), scope)
+        made = scope[ast.parse(source).body[0].name]
+        return triton.constexpr_function(made) if function["decorator"] == "constexpr_function" else triton.jit(made)
+
+    def remember(self, file: str, line: int, source: str) -> str:
+        """Put source where Python looks for a cell's, beside the cell's other functions. Return the cell's name."""
+        file = file if file.startswith("<") and file.endswith(">") else "<student>"
+        lines, new = self.lines.setdefault(file, []), source.splitlines(keepends=True)
+        lines += ["\n"] * (line - 1 + len(new) - len(lines))
+        lines[line - 1 : line - 1 + len(new)] = new
+        linecache.cache[file] = (len(lines), None, lines, file)
+        return file
 
     def decode(self, value, place=None):
         """Return what `PlacingParcel.encode` packed; `place` makes a tensor of a place, where there may be any."""
@@ -207,28 +227,6 @@ def python_function(name: str):
         raise Refused(f"`{name}` is a Python function: mark it with @triton.jit")
 
     return function
-
-
-def define(function: dict, names: dict[str, object]):
-    """Return one function from its source, which is read first."""
-    source, line = function["source"], min(max(int(function["line"]), 1), 1 << 16)
-    read(source, names)
-    file = remember(str(function["file"]), line, source)
-    scope = {"__name__": "student", "__builtins__": {name: getattr(builtins, name) for name in BUILTINS}} | names
-    exec(compile("\n" * (line - 1) + source, file, "exec", dont_inherit=True), scope)
-    made = scope[ast.parse(source).body[0].name]
-    return triton.constexpr_function(made) if function["decorator"] == "constexpr_function" else triton.jit(made)
-
-
-def remember(file: str, line: int, source: str) -> str:
-    """Put source where Python looks for that of a cell, beside the cell's other functions. Return the cell's name."""
-    file = file if file.startswith("<") and file.endswith(">") else "<student>"
-    lines = linecache.cache[file][2] if file in linecache.cache else []
-    new = source.splitlines(keepends=True)
-    lines += ["\n"] * (line - 1 + len(new) - len(lines))
-    lines[line - 1 : line - 1 + len(new)] = new
-    linecache.cache[file] = (len(lines), None, lines, file)
-    return file
 
 
 class Replay:
@@ -294,30 +292,26 @@ class Witness:
     """Repeats transcripts, one after the other, and gives evidence of what came of it."""
 
     def __init__(self):
-        self.runner: Runner | None = None
+        self.runner = Runner(None)
 
-    def replay(self, transcript: str, frozen: Frozen, order, allows: tuple[str, ...]) -> bytes:
+    def begin(self, allows: tuple[str, ...]) -> None:
+        """Begin with another answer; host functions of its task may use these torch operations."""
+        self.runner = Runner(None, allows)
+
+    def replay(self, transcript: str, frozen: Frozen, order) -> bytes:
         """Return the evidence of a repetition, or why there is none."""
         try:
-            replay = Replay(json.loads(transcript), allows)
+            replay = Replay(json.loads(transcript), self.runner.allows)
         except Refused as refused:
             return json.dumps({"refused": str(refused)}).encode()
-        if self.runner is None:
-            self.runner = Runner(replay, allows)
-        self.runner.function, self.runner.allows = self.buffered(replay), allows
-        return self.runner.run(frozen, order).encode()
-
-    def buffered(self, replay: Replay):
-        """Return the replay as a function that finds the inputs' memory as the runner has laid it out."""
 
         def function(*inputs):
             replay.buffers = self.runner.inputs.buffers
             return replay(*inputs)
 
-        return function
+        self.runner.function = function
+        return self.runner.run(frozen, order).encode()
 
     def objections(self) -> list[str]:
-        """Return what the compiler for the GPU says against the kernels repeated so far, and forget them."""
-        found = self.runner.objections() if self.runner else []
-        self.runner = None
-        return found
+        """Return what the compiler for the GPU says against the kernels of this answer."""
+        return self.runner.objections()

@@ -82,12 +82,14 @@ def storage_bytes(storage: torch.UntypedStorage, device: torch.device) -> torch.
 
 def to_bytes(tensor: torch.Tensor) -> np.ndarray:
     """Return the elements of a tensor, in order, as a new array of bytes."""
+    if tensor.numel() == 0:  # NumPy gives nothing a stride of 0, which no other dtype can view
+        return np.empty(0, dtype=np.uint8)
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().copy()
 
 
 def from_bytes(contents: np.ndarray, dtype: torch.dtype, shape: Iterable[int]) -> torch.Tensor:
     """Return the CPU tensor of which `to_bytes` gave the bytes."""
-    if contents.size == 0:  # NumPy gives nothing a stride of 0, which no other dtype can view
+    if contents.size == 0:  # for the same reason
         return torch.empty(tuple(shape), dtype=dtype)
     return torch.from_numpy(contents.copy()).view(dtype).reshape(tuple(shape))
 

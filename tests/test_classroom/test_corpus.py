@@ -1,0 +1,100 @@
+"""Submissions that must earn nothing, each for the reason expected, and submissions that must lose nothing."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from classroom import sandbox
+from classroom.assemble import assemble
+from classroom.assignment import assignment_of
+from classroom.course import course_for_sandboxes
+from classroom.replay import Examiner, Judges, cells_remembered
+from classroom.sandbox import Limits
+from lab import notebook as notebooks
+from lab.exercise import ANSWER, find_exercise, find_task, put_answers, solved_form
+
+CORPUS = Path(__file__).with_name("corpus")
+TASK = "scale_add"
+EXERCISE = find_exercise("vector_add")
+TEMPLATE = assignment_of(EXERCISE).notebook()
+SECRET = b"not known to any student"
+QUICK = Limits(task_seconds=6.0, seconds=60.0, memory=1 << 30)
+
+pytestmark = pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
+
+
+def cells(name: str) -> dict[str, str]:
+    """Return title → source of the cells of a corpus file."""
+    text = (CORPUS / f"{name}.py").read_text(encoding="utf-8")
+    parts = re.split(r"^# %% (.*)\n", text, flags=re.MULTILINE)[1:]
+    return {title: source.strip() + "\n" for title, source in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def solved():
+    """Return the notebook of a student who has solved everything."""
+    return solved_form(EXERCISE)
+
+
+KERNEL = next(cell.source for cell in solved().cells if cell.id == TASK + ANSWER).split("\n\n\ndef ")[0] + "\n\n\n"
+
+
+def answer(source: str) -> str:
+    """Return an answer with the right kernel, where it launches one that it does not define."""
+    return KERNEL * ("scale_add_kernel[" in source and "def scale_add_kernel" not in source) + source
+
+
+def submission(source: str) -> bytes:
+    """Return a solved notebook with another answer to the first task."""
+    notebook = solved()
+    put_answers(notebook, {TASK: answer(source)})
+    return notebooks.text_of(notebook).encode()
+
+
+@pytest.fixture(scope="module")
+def examiner():
+    return Examiner("Ada", EXERCISE.name, SECRET, QUICK, course_for_sandboxes())
+
+
+@pytest.fixture(scope="module")
+def shared_judges(examiner):
+    """Sandboxes for answers that attack nobody, to save their start."""
+    with Judges(assemble(submission(""), TEMPLATE), examiner) as judges:
+        yield judges
+
+
+def verdict_on(source: str, judges: Judges):
+    """Return the verdict on an answer to the first task."""
+    judges.assembly, judges.left = assemble(submission(source), TEMPLATE), QUICK.seconds
+    with cells_remembered(judges.assembly):
+        return judges.judge(find_task(TASK))
+
+
+def tricks(file: str):
+    """Return (title, reason, source) of each cell of a corpus file."""
+    return [
+        pytest.param(*title.split(" -> "), source, id=title.split(" -> ")[0]) for title, source in cells(file).items()
+    ]
+
+
+@pytest.mark.parametrize(("title", "reason", "source"), tricks("results"))
+def test_faked_result_earns_nothing(title, reason, source, shared_judges):
+    verdict = verdict_on(source, shared_judges)
+    assert not verdict.passed
+    assert verdict.reason == reason, str(verdict)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("title", "reason", "source"), [*tricks("checker"), *tricks("machine")])
+def test_attack_earns_nothing(title, reason, source, examiner):
+    with Judges(assemble(submission(source), TEMPLATE), examiner) as judges:
+        verdict = verdict_on(source, judges)
+        assert not verdict.passed
+        assert verdict.reason == reason, str(verdict)
+
+
+@pytest.mark.parametrize("title", cells("honest"))
+def test_honest_answer_loses_nothing(title, shared_judges):
+    verdict = verdict_on(cells("honest")[title], shared_judges)
+    assert verdict.passed, str(verdict)
+    assert shared_judges.assembly.findings == []
