@@ -41,7 +41,10 @@ measure: setup ## Measure every chapter's kernels on the GPU here
 	for recipe in book/measurements/*.py; do $(python) -m lab.cli measure "$$(basename "$$recipe" .py)" || exit; done
 
 grade: setup ## Grade a class: SUBMISSIONS=folder ASSIGNMENT=01_vector_add OUT=folder
-	@$(python) -m lab.cli grade "$$SUBMISSIONS" --assignment "$$ASSIGNMENT" --out "$$OUT"
+	@if [ -z "$$SUBMISSIONS" ] || [ -z "$$ASSIGNMENT" ] || [ -z "$$OUT" ]; then \
+		echo "Say what to grade: make grade SUBMISSIONS=folder ASSIGNMENT=01_vector_add OUT=folder" >&2; exit 1; \
+	fi; \
+	$(python) -m lab.cli grade "$$SUBMISSIONS" --assignment "$$ASSIGNMENT" --out "$$OUT"
 
 clean: ## Remove .venv, the site and caches; answers and progress stay
 	rm -rf .venv _build build *.egg-info .pytest_cache .ruff_cache .hypothesis

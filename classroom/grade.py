@@ -97,6 +97,11 @@ class Job:
     report: bool = True  # whether nbval runs as well
 
 
+def digest_of(data: bytes) -> str:
+    """Return the digest by which a submission is known to be the same."""
+    return hashlib.sha256(data).hexdigest()
+
+
 def grade_one(job: Job) -> Result:
     """Return the result of one submission. Raises only when this machine cannot grade."""
     # Marks must not depend on a GPU; the variable is read when lab.device is first imported.
@@ -115,7 +120,7 @@ def grade_one(job: Job) -> Result:
     return Result(
         student=student,
         assignment=assignment.name,
-        digest=hashlib.sha256(job.data).hexdigest(),
+        digest=digest_of(job.data),
         assignment_digest=assignment.digest,
         points=math.fsum(task.points for task in tasks),
         of=math.fsum(task.of for task in tasks),
@@ -247,15 +252,15 @@ def grade_all(
 
     if sandboxed and scheduler is None:
         sandbox.require()
-    tally = Tally(len(submissions))
-    jobs = []
-    for submission in submissions:
-        data = submission.read()
-        if gradebook.done(submission.student, hashlib.sha256(data).hexdigest(), assignment.digest):
-            tally.kept += 1
-        else:
-            jobs.append(Job(submission, data, assignment, secret, limits, sandboxed))
+    new = [
+        submission
+        for submission in submissions
+        if not gradebook.done(submission.student, digest_of(submission.read()), assignment.digest)
+    ]
+    tally = Tally(len(submissions), kept=len(submissions) - len(new))
     yield tally, None
+    # Read again, one by one as workers come free: a class's notebooks need not all be in memory at once.
+    jobs = (Job(submission, submission.read(), assignment, secret, limits, sandboxed) for submission in new)
     for job, result in spread(grade_one, jobs, scheduler=scheduler, workers=workers):
         if isinstance(result, Exception):
             tally.failed[job.submission.student] = f"{type(result).__name__}: {result}"
