@@ -124,7 +124,7 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_regimes(case):
     # PyTorch's own softmax, so that its own error sets the budget; what is right comes from float64 all the same.
-    task = Task("softmax", "softmax(x)", lambda x, dim: torch.softmax(x, dim), (case,), 1, ("", "", ""))
+    task = Task("softmax", "softmax(x)", lambda x, dim: torch.softmax(x, dim), (case,), 1, ("", "", ""), ("clone",))
     verdict = judge(task, softmax, isolate=False)
     assert verdict.passed, verdict.message
 
