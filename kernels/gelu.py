@@ -5,10 +5,10 @@ import math
 import torch
 import triton
 import triton.language as tl
-from torch.autograd.function import once_differentiable
 from triton.language.extra import libdevice
 
-BLOCK = 1024  # elements a program owns
+BLOCK = 2048  # elements a program owns
+WIDE = 512  # columns of the widest tile of two dimensions
 ROWS = 128  # rows whose gradients one program adds up for the bias
 LARGE = 2**22  # elements from which narrow loads cost more than a second launch
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -77,11 +77,10 @@ def gelu_exp2_slope(x):
 
 
 @triton.jit
-def normal_short(x):
-    """Return Phi(x) to 5e-6 of its value, and exp(-x * x / 2)."""
+def normal_short(x, t):
+    """Return Phi(x) to 5e-6 of its value, and exp(-x * x / 2), for t = 1 / (1 + 0.31 * abs(x))."""
     bell = tl.exp2(x * x * -0.7213475204444817)
     # Phi(-|x|) is the bell times a function that a polynomial in t follows all the way down.
-    t = 1.0 / (1.0 + 0.31 * tl.abs(x))
     p = 0.015745380088914778 + t * (0.18044972268897264 + t * -0.07392892246072745)
     p = 0.12386069608440216 + t * (0.12044135207438483 + t * (0.13342945071763043 + t * p))
     tail = bell * (t * p)
@@ -91,14 +90,21 @@ def normal_short(x):
 @triton.jit
 def gelu_polynomial(x):
     """x * Phi(x), to more digits than 16 bits can hold."""
-    phi, bell = normal_short(x)
+    phi, bell = normal_short(x, 1.0 / (1.0 + 0.31 * tl.abs(x)))
     return x * phi
 
 
 @triton.jit
-def gelu_polynomial_slope(x):
-    """The derivative of `gelu_polynomial`: Phi(x) + x * exp(-x * x / 2) / sqrt(2 pi)."""
-    phi, bell = normal_short(x)
+def gelu_short(x):
+    """The same, with a division that gives 0 for a divisor past 2**126 and need not look for one."""
+    phi, bell = normal_short(x, libdevice.fast_dividef(1.0, 1.0 + 0.31 * tl.abs(x)))
+    return x * phi
+
+
+@triton.jit
+def gelu_short_slope(x):
+    """The derivative of `gelu_short`: Phi(x) + x * exp(-x * x / 2) / sqrt(2 pi)."""
+    phi, bell = normal_short(x, libdevice.fast_dividef(1.0, 1.0 + 0.31 * tl.abs(x)))
     return phi + x * (bell * 0.3989422804014327)
 
 
@@ -120,15 +126,15 @@ def normal_long(x):
 
 
 @triton.jit
-def gelu_precise(x):
+def gelu_long(x):
     """x * Phi(x), for results of 32 bits."""
     phi, bell = normal_long(x)
     return x * phi
 
 
 @triton.jit
-def gelu_precise_slope(x):
-    """The derivative of `gelu_precise`."""
+def gelu_long_slope(x):
+    """The derivative of `gelu_long`."""
     phi, bell = normal_long(x)
     return phi + x * (bell * 0.3989422804014327)
 
@@ -217,6 +223,18 @@ def bias_gelu_backward_kernel(
 # What one calls
 
 
+class Once(torch.autograd.Function):
+    """A backward pass. It has no derivative and says so, lest the gradient of a gradient be wrong in silence."""
+
+    @staticmethod
+    def forward(ctx, function, *arguments):
+        return opaque(function, *arguments)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        raise RuntimeError("gelu and bias_gelu have no second derivative: use torch.nn.functional.gelu for that")
+
+
 class Gelu(torch.autograd.Function):
     """Backward needs x, and nothing else of forward."""
 
@@ -227,9 +245,8 @@ class Gelu(torch.autograd.Function):
         return opaque(gelu_forward, x, approximate)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return opaque(gelu_backward, *ctx.saved_tensors, grad, ctx.approximate), None
+        return Once.apply(gelu_backward, *ctx.saved_tensors, grad, ctx.approximate), None
 
 
 class BiasGelu(torch.autograd.Function):
@@ -242,13 +259,12 @@ class BiasGelu(torch.autograd.Function):
         return opaque(bias_gelu_forward, x, bias, approximate)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
-        return *opaque(bias_gelu_backward, *ctx.saved_tensors, grad, ctx.approximate), None
+        return *Once.apply(bias_gelu_backward, *ctx.saved_tensors, grad, ctx.approximate), None
 
 
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Return gelu(x): a tensor of x's shape, dtype and device. It has a gradient, but none of a higher order.
+    """Return gelu(x): a tensor of x's shape, dtype and device. It has a gradient, but no second one.
 
     x: any shape, a dtype of `DTYPES`, any strides. The kernel walks memory in order, so the result takes the layout of
     x if x fills its memory without gaps; otherwise x is copied first.
@@ -297,8 +313,8 @@ def forms_of(dtype: torch.dtype, approximate: str) -> tuple:
     if approximate == "tanh":
         return gelu_exp2, gelu_exp2_slope
     if dtype == torch.float32:
-        return gelu_precise, gelu_precise_slope
-    return gelu_polynomial, gelu_polynomial_slope
+        return gelu_long, gelu_long_slope
+    return gelu_short, gelu_short_slope
 
 
 def gelu_forward(x: torch.Tensor, approximate: str) -> torch.Tensor:
@@ -339,14 +355,15 @@ def laid_out_as(t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return gelu(x + bias), contiguous."""
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = contiguous_like(x)
     if out.numel() == 0:
         return out
-    rows, (block_m, block_n) = as_rows(x), tile_of(x.shape[-1])
-    (M, N), form = rows.shape, forms_of(x.dtype, approximate)[0]
+    rows, bias = as_rows(x), bias.resolve_neg()
+    (M, N), tile = rows.shape, tile_of(x.shape[-1], BLOCK)
+    programs = triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"])
     with torch.cuda.device_of(out):
-        bias_gelu_kernel[(triton.cdiv(M, block_m) * triton.cdiv(N, block_n),)](
-            rows, resolved(bias), out, M, N, *rows.stride(), bias.stride(0), FORM=form, BLOCK_M=block_m, BLOCK_N=block_n
+        bias_gelu_kernel[(programs,)](
+            rows, bias, out, M, N, *rows.stride(), bias.stride(0), FORM=forms_of(x.dtype, approximate)[0], **tile
         )
     return out
 
@@ -355,34 +372,35 @@ def bias_gelu_backward(
     x: torch.Tensor, bias: torch.Tensor, grad: torch.Tensor, approximate: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the gradients for x and for bias, contiguous."""
-    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    dx = contiguous_like(x)
     if dx.numel() == 0:
-        return dx, torch.zeros(bias.shape, dtype=bias.dtype, device=bias.device)
-    rows, grads, (block_m, block_n) = as_rows(x), as_rows(grad), tile_of(x.shape[-1])
-    (M, N), slope = rows.shape, forms_of(x.dtype, approximate)[1]
+        return dx, torch.zeros_like(bias, memory_format=torch.contiguous_format)
+    rows, bias, grads = as_rows(x), bias.resolve_neg(), as_rows(grad)
+    # The sums stay in registers while the rows go by, so a tile is smaller than it is in forward.
+    (M, N), tile = rows.shape, tile_of(x.shape[-1], WIDE)
     partial = torch.empty((triton.cdiv(M, ROWS), N), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(dx):
-        bias_gelu_backward_kernel[(len(partial) * triton.cdiv(N, block_n),)](
-            rows, resolved(bias), grads, dx, partial, M, N, *rows.stride(), bias.stride(0), *grads.stride(),
-            SLOPE=slope, ROWS=ROWS, BLOCK_M=block_m, BLOCK_N=block_n,
+        bias_gelu_backward_kernel[(len(partial) * triton.cdiv(N, tile["BLOCK_N"]),)](
+            rows, bias, grads, dx, partial, M, N, *rows.stride(), bias.stride(0), *grads.stride(),
+            SLOPE=forms_of(x.dtype, approximate)[1], ROWS=ROWS, **tile,
         )  # fmt: skip
     return dx, partial.sum(0).to(bias.dtype)
 
 
-def tile_of(N: int) -> tuple[int, int]:
-    """Return the rows and columns of a tile of BLOCK elements for rows of N elements."""
-    block_n = min(triton.next_power_of_2(N), BLOCK // 2)
-    return min(BLOCK // block_n, ROWS), block_n
+def tile_of(N: int, elements: int) -> dict[str, int]:
+    """Return the rows and columns of a tile of at most `elements` for rows of N elements."""
+    columns = min(triton.next_power_of_2(N), WIDE)
+    return {"BLOCK_M": min(elements // columns, ROWS), "BLOCK_N": columns}
 
 
 def as_rows(t: torch.Tensor) -> torch.Tensor:
     """Return [..., N] as [M, N]: a view where the strides allow one, else a copy."""
-    return resolved(t).reshape(-1, t.shape[-1])
+    return t.resolve_neg().reshape(-1, t.shape[-1])
 
 
-def resolved(t: torch.Tensor) -> torch.Tensor:
-    """Return t, or a copy of it if its values are the negatives of those in memory."""
-    return t.resolve_neg()
+def contiguous_like(t: torch.Tensor) -> torch.Tensor:
+    """Return an uninitialized contiguous tensor of t's shape, dtype and device."""
+    return torch.empty_like(t, memory_format=torch.contiguous_format)
 
 
 # For torch.compile, which sees no launches: each of the four as one opaque operation, and what shape it returns
@@ -400,16 +418,12 @@ def operation(function, shape_of):
     return made
 
 
-def contiguous_like(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 OPERATIONS = {
     gelu_forward: operation(gelu_forward, lambda x, approximate: torch.empty_like(x)),
     gelu_backward: operation(gelu_backward, lambda x, grad, approximate: torch.empty_like(x)),
     bias_gelu_forward: operation(bias_gelu_forward, lambda x, bias, approximate: contiguous_like(x)),
     bias_gelu_backward: operation(
-        bias_gelu_backward, lambda x, bias, grad, approximate: (contiguous_like(x), torch.empty_like(bias))
+        bias_gelu_backward, lambda x, bias, grad, approximate: (contiguous_like(x), contiguous_like(bias))
     ),
 }
 

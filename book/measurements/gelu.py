@@ -4,7 +4,17 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from kernels.gelu import BLOCK, gelu, gelu_bytes, gelu_erf, gelu_flops, gelu_kernel, gelu_libdevice_erf, gelu_reference
+from kernels.gelu import (
+    BLOCK,
+    gelu,
+    gelu_bytes,
+    gelu_erf,
+    gelu_flops,
+    gelu_kernel,
+    gelu_libdevice_erf,
+    gelu_polynomial,
+    gelu_reference,
+)
 from lab.bench import Recipe, TorchCompiled, Unavailable, Workload
 from lab.device import DEVICE
 
@@ -40,6 +50,7 @@ RECIPE = Recipe(
         "torch_compile": TorchCompiled(F.gelu),
         "erf": rung(gelu_erf),
         "libdevice_erf": rung(gelu_libdevice_erf),
+        "polynomial": rung(gelu_polynomial),
         "triton": gelu,
     },
     reference=lambda x: gelu_reference(x.double()),
