@@ -2,7 +2,7 @@
 # All paths are relative, so the folder's name may hold spaces, quotes or dollar signs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test book notebooks measure grade clean
+.PHONY: help setup lab test thorough book notebooks measure grade clean
 
 export PYTHON SUBMISSIONS ASSIGNMENT OUT
 # The set-up leaves byte code to the first import. Containers often forbid it, and every start would pay again.
@@ -27,7 +27,10 @@ lab: setup ## Open JupyterLab at the next chapter
 test: setup ## Lint, run every test, and compare every notebook with what it prints
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
-	$(python) -m pytest --nbval -n 2 --dist loadfile
+	$(python) -m pytest --nbval -n 2 --dist loadfile -m "not slow"
+
+thorough: setup ## Run the tests that take minutes: every attack on the grader
+	$(python) -m pytest -n 2 -m slow
 
 book: setup ## Build the site into _build/html
 	$(python) .venv/bin/jupyter-book build . --toc book/_toc.yml -W -n --keep-going
