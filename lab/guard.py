@@ -428,7 +428,9 @@ def launch(kernel: upstream.InterpretedFunction, *args, grid, warmup: bool, **kw
         function=kernel,
         grid=grid,
         tensors=tensors,
-        arguments={name: value for name, value in given.items() if name not in tensors},
+        arguments={
+            name: value for name, value in given.items() if name not in tensors or isinstance(value, TensorDescriptor)
+        },
         constexprs=set(executor.constexprs),
         options=options,
         storages=list({storage.data_ptr(): storage for storage in storages_of(on_host.values())}.values()),

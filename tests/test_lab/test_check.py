@@ -20,6 +20,7 @@ from lab.exercise import Case, Task
 
 import triton  # isort: skip
 import triton.language as tl  # isort: skip
+from triton.tools.tensor_descriptor import TensorDescriptor  # isort: skip
 
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="the trace and the child process are for the interpreter only")
 on_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
@@ -600,3 +601,23 @@ def test_check_prints_one_line_and_records(monkeypatch, capsys, tmp_path):
 def test_check_of_an_unknown_task_says_which_there_are(capsys):
     checking.check("scale_ad", scale_add)
     assert "scale_add" in capsys.readouterr().out
+
+
+@triton.jit
+def copy_by_descriptor_kernel(x_desc, out_desc, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    out_desc.store([row, 0], x_desc.load([row, 0]))
+
+
+def copy_by_descriptor(x):
+    out = torch.empty_like(x)
+    descriptors = (TensorDescriptor.from_tensor(t, [1, 64]) for t in (x, out))
+    copy_by_descriptor_kernel[(x.shape[0],)](*descriptors, BLOCK=64)
+    return out
+
+
+def test_a_kernel_of_tensor_descriptors_passes():
+    rows = Case("rows", lambda g: (torch.randn(4, 64, generator=g, device=g.device),))
+    task = Task("copy", "", lambda x: x.clone(), (rows,), 1, ("", "", ""))
+    verdict = judge(task, copy_by_descriptor)
+    assert verdict.passed and not verdict.notes, str(verdict)
