@@ -6,6 +6,7 @@ believed for being well formed.
 """
 
 import json
+import os
 import sys
 from multiprocessing.connection import Connection
 
@@ -35,6 +36,14 @@ def serve(name: str, descriptor: int) -> None:
             method, arguments = connection.recv()
         except EOFError:
             return
+        if method == "leave":
+            return
+        if method == "fork":
+            # The child takes over until it leaves: what it has seen goes with it, what was imported stays.
+            if (pid := os.fork()) and os.waitpid(pid, 0)[1] != 0:
+                return
+            connection.send_bytes(b"")
+            continue
         reply = getattr(handler, method)(*arguments)
         connection.send_bytes(reply if isinstance(reply, bytes) else json.dumps(reply).encode())
 

@@ -6,6 +6,7 @@ sandbox, which runs nothing of the student's but kernels that it has read, repea
 answer has never seen. Only what passes there as well has passed.
 """
 
+import atexit
 import hashlib
 import hmac
 import json
@@ -15,7 +16,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -23,13 +24,14 @@ os.environ["TRITON_INTERPRET"] = "1"  # marks must not depend on the machine
 
 from classroom.assemble import ADDED, Assembly
 from classroom.course import readable
-from classroom.sandbox import Limits, Sandbox
+from classroom.sandbox import START_SECONDS, Limits, Sandbox
 from lab.check import ENDINGS, Verdict, conclude, run_case
 from lab.check.examine import Finding, examine
 from lab.check.isolation import Crashed, TimedOut
 from lab.check.question import Question, pose
 from lab.check.runner import Evidence
 from lab.exercise import ANSWER, CHECK, Task, find_task
+from lab.notebook import CourseError
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 LIED = "the process sent back what no run can have left behind."
@@ -52,7 +54,30 @@ class Examiner:
         return int.from_bytes(hmac.new(self.secret, text, hashlib.sha256).digest()[:7], "big")
 
     def sandbox(self, role: str) -> Sandbox:
+        """Start a sandbox that sees nothing of any task."""
         return Sandbox(role, self.course, readable(self.course), self.limits, self.sandboxed)
+
+    def witness(self) -> Sandbox:
+        """Return this process's one sandbox for witnesses, with a new one inside. Raises CourseError."""
+        for _ in range(2):  # a system short of memory may have ended it meanwhile
+            if not nursery or nursery[0].ended:
+                nursery[:] = [self.sandbox("witness")]
+            try:
+                nursery[0].ask("fork", seconds=START_SECONDS)
+                return nursery[0]
+            except (TimedOut, Crashed) as error:
+                ended = error
+        raise CourseError(f"No sandbox can be had: it {ended}. Give this machine more memory, or fewer workers.")
+
+
+nursery: list[Sandbox] = []  # imports once for all students; what serves one of them is forked from it, and ends
+
+
+@atexit.register
+def close_nursery() -> None:
+    """End the sandbox that outlives each student's."""
+    while nursery:
+        nursery.pop().close()
 
 
 def judge_answers(assembly: Assembly, tasks: list[str], examiner: Examiner) -> list[Verdict]:
@@ -120,9 +145,11 @@ class Judges:
         return self
 
     def __exit__(self, *error) -> None:
-        for sandbox in (self.answers, self.witness):
-            if sandbox is not None:
-                sandbox.close()
+        if self.answers is not None:
+            self.answers.close()
+        if self.witness is not None:
+            with suppress(TimedOut, Crashed):
+                self.witness.ask("leave", seconds=START_SECONDS)
 
     def start(self) -> None:
         """Start whichever sandbox is not running."""
@@ -131,7 +158,7 @@ class Judges:
             for cell in self.defined:
                 self.answers.ask("define", *cell, seconds=self.examiner.limits.task_seconds)
         if self.witness is None:
-            self.witness = self.examiner.sandbox("witness")
+            self.witness = self.examiner.witness()
 
     def judge(self, task: Task) -> Verdict:
         """Return the verdict on one answer."""

@@ -139,6 +139,7 @@ class Sandbox:
             "TILE_STATE": f"{scratch}/state",
             "PYTHONPATH": str(course),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONUNBUFFERED": "1",  # what was printed before the end is kept
             "LANG": "C.UTF-8",
             # Marks must not hang on a GPU: every answer is interpreted, one thread each.
             "TRITON_INTERPRET": "1",
@@ -162,13 +163,17 @@ class Sandbox:
             self.deadline = float("inf")
 
     def wait_until_ready(self) -> None:
-        """Return once the program has imported what it needs: that time is nobody's fault. Raises Crashed."""
+        """Return once the program has imported what it needs. Raises CourseError: no student is to blame for that."""
         if self.ready:
             return
         try:
             self.connection.recv_bytes(self.limits.message)
         except (OSError, EOFError):
-            raise self.ending(START_SECONDS) from None
+            ended = self.ending(START_SECONDS)
+            raise CourseError(
+                f"A sandbox did not start ({ended}); it printed:\n{self.output[-500:]}\nIf nothing is wrong with the "
+                "course, give this machine more memory or fewer workers, and run the same command again."
+            ) from None
         self.ready, self.deadline = True, float("inf")
 
     def ending(self, seconds: float) -> TimedOut | Crashed:
@@ -198,7 +203,8 @@ class Sandbox:
         while self.process.poll() is None:
             if time.monotonic() > self.deadline:
                 return self.stop(OVERTIME)
-            count, resident = usage(self.process.pid)
+            # Between two requests it has nothing to do; looking at it costs more.
+            count, resident = usage(self.process.pid) if self.deadline < float("inf") else (0, 0)
             if resident > self.limits.memory:
                 return self.stop(f"took more than {self.limits.memory >> 20:,} MiB of memory")
             if count > self.limits.processes:
@@ -213,6 +219,7 @@ class Sandbox:
 
     def close(self) -> None:
         """End the program, and wait until nothing of it is left."""
+        self.ended = True
         self.stop("was closed")
         self.process.wait()
         self.connection.close()

@@ -1,5 +1,6 @@
 """The notebook as its student would see it run: nbval, inside the sandbox. A report, not a verdict."""
 
+import os
 import re
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class StudentEye:
         path = Path.cwd() / "submission.ipynb"
         path.write_text(text, encoding="utf-8")
         reports = Reports()
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # all others take time to import
         options = ["--nbval", f"--nbval-cell-timeout={CELL_SECONDS}", "--nbval-kernel-name=python3", "-q"]
-        options += ["-p", "no:cacheprovider", "-p", "conftest", f"--rootdir={path.parent}"]
+        options += ["-p", "no:cacheprovider", "-p", "nbval.plugin", "-p", "conftest", f"--rootdir={path.parent}"]
         pytest.main([*options, str(path)], plugins=[reports])
         return reports.kept

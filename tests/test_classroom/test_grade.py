@@ -1,0 +1,227 @@
+"""From a submission to a result in the gradebook, whatever happens on the way."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from classroom import sandbox
+from classroom.assignment import assignment_of
+from classroom.collect import Submission
+from classroom.course import course_for_sandboxes, readable
+from classroom.grade import Job, Result, TaskResult, grade_all, grade_one, read_secret
+from classroom.gradebook import Gradebook
+from classroom.replay import Examiner
+from classroom.sandbox import Limits, Sandbox
+from lab import notebook as notebooks
+from lab.check.isolation import Crashed
+from lab.exercise import ROOT, answers_of, find_exercise, put_answers, solved_form
+from lab.notebook import CourseError
+
+EXERCISE = find_exercise("vector_add")
+ASSIGNMENT = assignment_of(EXERCISE)
+SECRET = b"not known to any student"
+QUICK = Limits(task_seconds=8.0)
+BLANK = answers_of(ASSIGNMENT.notebook())
+STRANGE = 'Ada "Bobby" O\'Neil\n; DROP TABLE results;-- ✎ $(reboot)'
+
+sandboxed = pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
+
+
+def handed_in(answers: dict[str, str], lost: tuple[str, ...] = ()) -> bytes:
+    """Return a solved notebook with other answers, and without some cells."""
+    notebook = solved_form(EXERCISE)
+    put_answers(notebook, answers)
+    notebook.cells = [cell for cell in notebook.cells if cell.id not in lost]
+    return notebooks.text_of(notebook).encode()
+
+
+def job(data: bytes, student: str = "Ada", **options) -> Job:
+    return Job(Submission(student, Path("x.ipynb")), data, ASSIGNMENT, SECRET, QUICK, **options)
+
+
+def result_of(student: str, points: float = 1.0) -> Result:
+    task = TaskResult("scale_add", "Scale and add", points, 1.0, points > 0, 9, 9, lines=(3, 4), notes=("ä",))
+    return Result(student, ASSIGNMENT.name, "0" * 64, ASSIGNMENT.digest, points, 1.0, (task,), report=({"cell": "x"},))
+
+
+@sandboxed
+def test_tasks_count_one_by_one():
+    """One right, one blank, one that hangs while its cell runs, one missing, one wrong: each is worth what it is."""
+    answers = {
+        "three_way_add": BLANK["three_way_add"],
+        "strided_copy": "while True:\n    pass",
+        "clamped_add": answers_of(solved_form(EXERCISE))["clamped_add"].replace("low), high)", "low), low)"),
+    }
+    data = handed_in(answers, lost=("row_add-answer",))
+    result = grade_one(replace(job(data, STRANGE), limits=replace(QUICK, task_seconds=5.0, notebook_seconds=40.0)))
+    reasons = {task.name: task.reason for task in result.tasks}
+    wrong = {"three_way_add": "blank", "strided_copy": "timeout", "row_add": "missing", "clamped_add": "wrong-values"}
+    assert reasons == {"scale_add": ""} | wrong
+    assert (result.points, result.of, result.student) == (1.0, 15.0, STRANGE)
+    assert "The answer cell of `row_add` is missing." in result.findings
+    failed = {task.name: task for task in result.tasks}
+    assert failed["three_way_add"].lines
+    assert "<svg" in failed["clamped_add"].picture
+    assert "limits" not in failed["clamped_add"].source
+    assert Result.from_json(result.to_json()) == result
+
+
+@sandboxed
+@pytest.mark.slow
+def test_a_solved_notebook_gets_everything_and_passes_nbval():
+    result = grade_one(job(handed_in({})))
+    assert (result.points, result.findings, result.notes) == (15.0, (), ())
+    assert {cell["outcome"] for cell in result.report} == {"passed"}
+    assert [cell["cell"] for cell in result.report if cell["cell"].endswith("-check")] == [
+        f"{task}-check" for task in ASSIGNMENT.points
+    ]
+
+
+def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with Gradebook(tmp_path / "grades.sqlite") as book, pytest.raises(CourseError, match="apt install bubblewrap"):
+        list(grade_all([Submission("Ada", None)], ASSIGNMENT, book, SECRET, QUICK))
+
+
+@pytest.mark.slow
+def test_without_a_sandbox_where_one_says_so():
+    result = grade_one(job(handed_in({}), sandboxed=False, report=False))
+    assert result.points == 15.0
+
+
+def test_inputs_are_each_students_own():
+    def seed(student="Ada", secret=SECRET, part="one element"):
+        return Examiner(student, ASSIGNMENT.name, secret, QUICK, Path()).seed("scale_add", part)
+
+    seeds = [seed(), seed("Bob"), seed(secret=b"another"), seed(part="empty")]
+    assert len(set(seeds)) == 4
+    assert seed() == seeds[0]
+
+
+def test_the_secret_is_made_once_and_for_nobody_else(tmp_path):
+    secret = read_secret(tmp_path)
+    assert read_secret(tmp_path) == secret != read_secret(tmp_path / "other")
+    assert (tmp_path / "secret").stat().st_mode & 0o077 == 0
+    (tmp_path / "secret").write_text("")
+    with pytest.raises(CourseError, match="Delete it"):
+        read_secret(tmp_path)
+
+
+# The sandbox
+
+
+def define(source: str) -> str:
+    """Run a cell in a sandbox; return what went wrong and what it printed."""
+    course = course_for_sandboxes()
+    with Sandbox("answers", course, readable(course), QUICK) as place:
+        try:
+            error = place.ask("define", "<cell>", source, seconds=20).decode()
+        except Crashed as crash:
+            error = str(crash)
+        time.sleep(0.2)  # for what was printed to arrive
+        return error + place.output
+
+
+@sandboxed
+def test_a_sandbox_shows_nothing_but_the_course():
+    told = define(
+        "import os, sys\n"
+        f"for path in ({str(ROOT / 'solutions')!r}, '/etc/passwd', '/root/.ssh', '/home', '/var'):\n"
+        "    assert not os.path.exists(path), path\n"
+        "assert len(os.listdir('/proc')) < 100 and os.getuid() == 65534\n"
+        "assert {name for name in os.environ if 'SECRET' in name or 'TOKEN' in name} == set()\n"
+        "import lab\n"
+        "assert not os.path.exists(os.path.join(lab.__path__[0], '..', 'solutions'))\n"
+        "print('seen')"
+    )
+    assert told == '""seen\n'
+
+
+@sandboxed
+def test_what_ends_a_sandbox_is_told():
+    assert "ended with exit status 3" in define("import os; os._exit(3)")
+    assert "SIGSEGV" in define("import ctypes; ctypes.string_at(0)")
+    assert "printed more than 8 MiB" in define("while True: print('x' * 9999)")
+
+
+# The gradebook
+
+
+def test_gradebook_keeps_the_latest_of_each(tmp_path):
+    path = tmp_path / "new" / "grades.sqlite"
+    with Gradebook(path) as book:
+        book.record(result_of("Zoë", 0.0))
+        book.record(result_of(STRANGE))
+        book.record(result_of("Zoë", 1.0))
+    with Gradebook(path) as book:
+        assert book.rows() == [result_of(STRANGE), result_of("Zoë", 1.0)]
+        assert book.rows(ASSIGNMENT.name) and not book.rows("another")
+        assert book.done("Zoë", "0" * 64, ASSIGNMENT.digest)
+        assert not book.done("Zoë", "1" * 64, ASSIGNMENT.digest)
+        assert not book.done("Zoë", "0" * 64, "another")
+        assert not book.done("nobody", "0" * 64, ASSIGNMENT.digest)
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 100, None], ids=["damaged", "a folder"])
+def test_what_is_no_gradebook_is_refused(tmp_path, content):
+    path = tmp_path / "grades.sqlite"
+    path.write_bytes(content) if content else path.mkdir()
+    with pytest.raises(CourseError, match="cannot be used as a gradebook"):
+        Gradebook(path)
+
+
+WRITER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from classroom.gradebook import Gradebook
+from classroom.grade import Result
+result = Result.from_json(sys.argv[2])
+with Gradebook(Path(sys.argv[1])) as book:
+    number = len(book.rows())
+    while True:
+        book.record(replace(result, student=str(number)))
+        print(number, flush=True)
+        number += 1
+"""
+
+
+def test_no_finished_mark_is_lost_when_the_grader_is_killed(tmp_path):
+    path, moments, told = tmp_path / "grades.sqlite", random.Random(0), -1
+    for _ in range(20):
+        command = [sys.executable, "-c", WRITER, path, result_of("x").to_json()]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+            writer.stdout.readline()
+            time.sleep(moments.random() / 50)
+            writer.send_signal(signal.SIGKILL)
+            told = max([told, *map(int, writer.stdout.read().split())])
+    with Gradebook(path) as book:
+        assert told > 20
+        assert len(book.rows()) >= told + 1
+
+
+@sandboxed
+@pytest.mark.slow
+def test_a_second_run_grades_only_what_is_new(tmp_path):
+    students = []
+    for name in ("Ada", STRANGE):
+        students.append(Submission(name, tmp_path / f"{len(students)}.ipynb"))
+        students[-1].path.write_bytes(handed_in(BLANK))
+    nothing = Submission("Nobody", None)
+    with Gradebook(tmp_path / "grades.sqlite") as book:
+
+        def run():
+            *_, (tally, _) = grade_all([*students, nothing], ASSIGNMENT, book, SECRET, QUICK, workers=2)
+            return tally.graded, tally.kept, tally.failed
+
+        assert run() == (3, 0, {})
+        assert run() == (0, 3, {})
+        students[0].path.write_bytes(handed_in({}))
+        assert run() == (1, 2, {})
+        assert {row.student: row.points for row in book.rows()} == {"Ada": 15.0, STRANGE: 0.0, "Nobody": 0.0}
