@@ -1,10 +1,10 @@
 """What a sandbox sees of the course: the lab and the kernels, and the tasks without their answers."""
 
-import atexit
 import compileall
 import functools
 import shutil
 import tempfile
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 from classroom.withhold import without_answers
@@ -19,7 +19,8 @@ IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
 def course_for_sandboxes() -> Path:
     """Return a folder with what sandboxes may see, made once for this process and removed when it ends."""
     target = Path(tempfile.mkdtemp(prefix="tile-course-"))
-    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    # Not atexit: the workers of a cluster end without it.
+    Finalize(None, shutil.rmtree, (target, True), exitpriority=0)
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, target / folder, ignore=IGNORED)
     for file in FILES:
@@ -28,7 +29,9 @@ def course_for_sandboxes() -> Path:
     (target / "solutions").mkdir()
     shutil.copy(ROOT / "solutions" / "__init__.py", target / "solutions")
     for exercise in exercises():
-        (target / "solutions" / exercise.script.name).write_text(without_answers(exercise.script.read_text(encoding="utf-8")), encoding="utf-8")
+        (target / "solutions" / exercise.script.name).write_text(
+            without_answers(exercise.script.read_text(encoding="utf-8")), encoding="utf-8"
+        )
     compileall.compile_dir(target, quiet=2)
     return target
 
