@@ -30,8 +30,8 @@ LAYOUT = (
     "div.tile-source pre{background:none;color:inherit;border:0;box-shadow:none;margin:0;padding:0;overflow-x:auto;"
     "white-space:pre;line-height:1.4}"
     "div.tile-source pre code{all:unset;font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.85rem}"
-    ".tile-source .n::before{content:attr(data-n);display:inline-block;width:2em;padding-right:1em;text-align:right;"
-    "color:var(--c2)}"
+    ".tile-source .n::before{content:attr(data-n);display:inline-block;box-sizing:content-box;min-width:2em;"
+    "padding-right:1em;text-align:right;color:var(--c2)}"
 )
 
 
