@@ -51,6 +51,10 @@ def spread(
     from distributed import KilledWorker, as_completed
 
     waiting, sent = iter(items), {}
+    first = list(itertools.islice(waiting, 1))
+    if not first:
+        return  # without starting any worker
+    waiting = itertools.chain(first, waiting)
     with connected(scheduler, workers) as client:
         # Results are fetched at once: one that still lay with a worker would die with it.
         done = as_completed(loop=client.loop, with_results=True, raise_errors=False)

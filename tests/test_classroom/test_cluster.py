@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from classroom import cluster
 from classroom.cluster import AHEAD, WorkersDied, spread
 from lab.notebook import CourseError
 
@@ -49,6 +50,11 @@ def test_items_are_taken_only_as_workers_come_free():
         assert len(taken) <= count + AHEAD
 
 
+def test_nothing_to_do_starts_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cluster, "connected", None)
+    assert list(spread(square, [])) == []
+
+
 def test_nobody_at_the_schedulers_address():
     start = time.monotonic()
     with pytest.raises(CourseError, match="No Dask scheduler answers at tcp://127.0.0.1:9 .*Start one with"):
@@ -60,5 +66,5 @@ def test_a_scheduler_elsewhere():
     from distributed import LocalCluster
 
     place = {"processes": False, "protocol": "tcp://", "dashboard_address": ":0"}
-    with LocalCluster(n_workers=1, threads_per_worker=1, **place) as cluster:
-        assert dict(spread(square, [3], scheduler=cluster.scheduler_address)) == {3: 9}
+    with LocalCluster(n_workers=1, threads_per_worker=1, **place) as running:
+        assert dict(spread(square, [3], scheduler=running.scheduler_address)) == {3: 9}
