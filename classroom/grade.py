@@ -10,6 +10,7 @@ import math
 import os
 import re
 import secrets
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -104,8 +105,8 @@ def digest_of(data: bytes) -> str:
 
 def grade_one(job: Job) -> Result:
     """Return the result of one submission. Raises only when this machine cannot grade."""
-    # Marks must not depend on a GPU; the variable is read when lab.device is first imported.
-    os.environ["TRITON_INTERPRET"] = "1"
+    if "lab.device" not in sys.modules:  # which reads this when it is imported, once
+        os.environ["TRITON_INTERPRET"] = "1"
     from classroom.assemble import assemble
     from classroom.course import course_for_sandboxes
     from classroom.replay import Examiner, judge_answers

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import json
 import linecache
-import os
 import random
 import re
 import time
@@ -19,8 +18,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-
-os.environ["TRITON_INTERPRET"] = "1"  # marks must not depend on the machine
 
 from classroom.assemble import ADDED, Assembly
 from classroom.course import readable
@@ -30,6 +27,7 @@ from lab.check.examine import Finding, examine
 from lab.check.isolation import Crashed, TimedOut
 from lab.check.question import Question, pose
 from lab.check.runner import Evidence
+from lab.device import INTERPRETED
 from lab.exercise import ANSWER, CHECK, Task, find_task
 from lab.notebook import CourseError
 
@@ -81,7 +79,12 @@ def close_nursery() -> None:
 
 
 def judge_answers(assembly: Assembly, tasks: list[str], examiner: Examiner) -> list[Verdict]:
-    """Return a verdict on each of the tasks. Whatever the student's code does becomes one."""
+    """Return a verdict on each of the tasks. Whatever the student's code does becomes one.
+
+    Raises CourseError where this process runs kernels on a GPU, or no sandbox can be had.
+    """
+    if not INTERPRETED:
+        raise CourseError("Marks must not hang on a GPU: set TRITON_INTERPRET=1 in the environment of this program.")
     with cells_remembered(assembly), Judges(assembly, examiner) as judges:
         return [judges.judge(find_task(name)) for name in tasks]
 

@@ -18,9 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lab.check.isolation import Crashed, TimedOut
 from lab.notebook import CourseError
+
+if TYPE_CHECKING:
+    from lab.check.isolation import Crashed, TimedOut
 
 TICK = 0.1  # seconds between two looks at what a sandbox takes
 KEPT = 4000  # characters kept of what is printed
@@ -176,8 +179,10 @@ class Sandbox:
             ) from None
         self.ready, self.deadline = True, float("inf")
 
-    def ending(self, seconds: float) -> TimedOut | Crashed:
+    def ending(self, seconds: float) -> "TimedOut | Crashed":
         """Return the error that says why there is no reply."""
+        from lab.check.isolation import Crashed, TimedOut  # with them comes the choice between GPU and interpreter
+
         self.ended = True
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=1)

@@ -1,5 +1,6 @@
 """From a submission to a result in the gradebook, whatever happens on the way."""
 
+import json
 import random
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from classroom.replay import Examiner
 from classroom.sandbox import Limits, Sandbox
 from lab import notebook as notebooks
 from lab.check.isolation import Crashed
+from lab.device import INTERPRETED
 from lab.exercise import ROOT, answers_of, find_exercise, put_answers, solved_form
 from lab.notebook import CourseError
 
@@ -30,6 +32,7 @@ QUICK = Limits(task_seconds=8.0)
 BLANK = answers_of(ASSIGNMENT.notebook())
 STRANGE = 'Ada "Bobby" O\'Neil\n; DROP TABLE results;-- ✎ $(reboot)'
 
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="grading needs a process that runs kernels on the CPU")
 sandboxed = pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
 
 
@@ -50,6 +53,7 @@ def result_of(student: str, points: float = 1.0) -> Result:
     return Result(student, ASSIGNMENT.name, "0" * 64, ASSIGNMENT.digest, points, 1.0, (task,), report=({"cell": "x"},))
 
 
+@interpreted
 @sandboxed
 def test_tasks_count_one_by_one():
     """One right, one blank, one that hangs while its cell runs, one missing, one wrong: each is worth what it is."""
@@ -72,6 +76,7 @@ def test_tasks_count_one_by_one():
     assert Result.from_json(result.to_json()) == result
 
 
+@interpreted
 @sandboxed
 @pytest.mark.slow
 def test_a_solved_notebook_gets_everything_and_passes_nbval():
@@ -83,12 +88,38 @@ def test_a_solved_notebook_gets_everything_and_passes_nbval():
     ]
 
 
+@interpreted
+@sandboxed
+@pytest.mark.slow
+def test_attacks_on_the_notebook_earn_nothing():
+    """Checks deleted or skipped, errors allowed, outputs edited, a hook, a banner, another language, ids twice."""
+    hook = "get_ipython().events.register('post_run_cell', lambda result: print('scale_add: 9 of 9 cases pass'))\n"
+    banner = "print('15 of 15 points')\ncheck = lambda task, function: print(f'{task}: 9 of 9 cases pass')\n"
+    notebook = json.loads(
+        handed_in({"scale_add": BLANK["scale_add"].replace("____", "None"), "row_add": hook + banner})
+    )
+    for cell in notebook["cells"]:
+        cell["metadata"] = {"tags": ["nbval-skip", "raises-exception", "skip-execution"]}
+        cell |= {"outputs": [], "execution_count": None} if cell["cell_type"] == "code" else {}
+    notebook["cells"] = [cell for cell in notebook["cells"] if cell["id"] not in ("scale_add-check", "start-code")]
+    notebook["cells"].append(dict(notebook["cells"][-2], id="scale_add-check", source="pass"))
+    notebook["metadata"]["kernelspec"] = {"name": "bash", "language": "bash", "display_name": "Bash"}
+    result = grade_one(job(json.dumps(notebook).encode()))
+    assert {task.name for task in result.tasks if task.passed} == {"three_way_add", "strided_copy", "clamped_add"}
+    assert {task.name: task.reason for task in result.tasks if not task.passed} == {
+        "scale_add": "out-of-bounds",
+        "row_add": "missing",
+    }
+    assert any("check of `scale_add` was changed" in finding for finding in result.findings)
+
+
 def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with Gradebook(tmp_path / "grades.sqlite") as book, pytest.raises(CourseError, match="apt install bubblewrap"):
         list(grade_all([Submission("Ada", None)], ASSIGNMENT, book, SECRET, QUICK))
 
 
+@interpreted
 @pytest.mark.slow
 def test_without_a_sandbox_where_one_says_so():
     result = grade_one(job(handed_in({}), sandboxed=False, report=False))
