@@ -258,7 +258,8 @@ def conclude(verdict: Verdict, failed: list[tuple[Question, Finding]]) -> None:
     others = [q.case.name for q, _ in failed if q.case.name != verdict.case]
     untried = verdict.cases_total - verdict.cases_passed - len(failed)
     if others:
-        verdict.notes.append("these cases fail as well: " + ", ".join(f"“{name}”" for name in others) + ".")
+        these = "this case fails" if len(others) == 1 else "these cases fail"
+        verdict.notes.append(f"{these} as well: " + ", ".join(f"“{name}”" for name in others) + ".")
     if untried:
         verdict.notes.append(f"{counted(untried, 'more case')} could not be tried.")
 

@@ -32,7 +32,7 @@ FAILED = TaskResult(
     advice=("Likely cause", "is the store masked? \x00"),
     case="one past a block",
     inputs="x: float32 [257]",
-    notes=("these cases fail as well: “bf16”.",),
+    notes=("this case fails as well: “bf16”.",),
     printed="<script>alert(1)</script>",
     source="a = '</code><script>'\ntl.store(out, x)\nb = 1\n",
     lines=(2,),

@@ -373,7 +373,7 @@ def test_an_endless_loop_ends_in_a_verdict():
 def test_the_message_names_case_elements_program_and_line():
     verdict = judge(SCALE_ADD, launching(unmasked_store))
     assert (verdict.case, verdict.cases_passed) == ("masked tail", 2)
-    assert "these cases fail as well: “half precision”" in str(verdict)
+    assert "this case fails as well: “half precision”" in str(verdict)
     assert verdict.inputs == "x: float32 [100], y: float32 [100], alpha = 2.5"
     assert "100" in verdict.message and "program 3" in verdict.message
     assert "tl.store(out_ptr + offs, alpha" in verdict.message
