@@ -19,13 +19,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import torch
+
 from classroom.assemble import ADDED, Assembly
 from classroom.course import readable
 from classroom.sandbox import START_SECONDS, Limits, Sandbox
 from lab.check import ENDINGS, Verdict, conclude, run_case
 from lab.check.examine import Finding, examine
+from lab.check.inputs import Frozen, without_repeats
 from lab.check.isolation import Crashed, TimedOut
-from lab.check.question import Question, pose
+from lab.check.question import Question, is_floating, pose, thawed
 from lab.check.runner import Evidence
 from lab.device import INTERPRETED
 from lab.exercise import ANSWER, CHECK, Task, find_task
@@ -116,6 +119,7 @@ class Answers:
     sandbox: Sandbox
     files: frozenset[str]
     left: float
+    seen: Frozen | None = None  # the inputs of the last run
 
     def ask(self, method: str, *arguments) -> bytes:
         started = time.monotonic()
@@ -128,6 +132,7 @@ class Answers:
 
     def run(self, frozen, order=None) -> Evidence:
         """Return the evidence of one run. Raises TimedOut, Crashed, and anything for evidence that is malformed."""
+        self.seen = frozen
         return evidence_from(self.ask("run", frozen, order), self.files)
 
 
@@ -261,7 +266,9 @@ class Judges:
     def call_witness(self, place: Answers, question: Question, transcript: str, number: int) -> Finding | None:
         """Return what is wrong with what an answer did, repeated on inputs that it has not seen."""
         task, case = question.task, question.case
-        fresh = pose(task, case, self.examiner.seed(task.name, case.name, "witness"))
+        seen = thawed(place.seen)
+        other = replace(case, make=lambda generator: unseen(case.make(generator), seen))
+        fresh = pose(task, other, self.examiner.seed(task.name, case.name, "witness"))
         try:
             reply = self.witness.ask(
                 "replay", transcript, fresh.inputs, number, seconds=self.examiner.limits.task_seconds
@@ -298,6 +305,20 @@ class Judges:
             self.forget("witness")
             texts = ["the compiler did not come to an end with it"]
         return [f"on a GPU, {clean(str(text))}" for text in texts]
+
+
+def unseen(arguments: tuple, seen: tuple) -> tuple:
+    """Return the inputs of a call with other numbers in its tensors, but the same where a host function may look.
+
+    Numbers stay, for launches pass them on, and so do tensors of integers beside others of floats: they count and
+    point, and grids are made by them.
+    """
+    floats = any(is_floating(argument) for argument in arguments)
+    for new, old in zip(arguments, seen, strict=True):
+        if isinstance(new, torch.Tensor) and floats and not is_floating(new):
+            without_repeats(new).copy_(without_repeats(old))  # where it lies, as a transcript tells places
+    pairs = zip(arguments, seen, strict=True)
+    return tuple(new if isinstance(new, torch.Tensor) else old for new, old in pairs)
 
 
 COMPILE_SECONDS = 60.0

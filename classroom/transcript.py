@@ -204,7 +204,6 @@ class RecordingRunner(Runner):
         watch = self.recording
         watch.events += watch.storages.written()
         return {
-            "inputs": watch.storages.inputs,
             "storages": [kept.numel() for kept in watch.storages.kept],
             "events": watch.events,
             "functions": watch.parcel.functions,

@@ -22,7 +22,7 @@ from classroom.sandbox import Limits, Sandbox
 from lab import notebook as notebooks
 from lab.check.isolation import Crashed
 from lab.device import INTERPRETED
-from lab.exercise import ROOT, answers_of, find_exercise, put_answers, solved_form
+from lab.exercise import ROOT, answers_of, exercises, find_exercise, put_answers, solved_form
 from lab.notebook import CourseError
 
 EXERCISE = find_exercise("vector_add")
@@ -86,6 +86,20 @@ def test_a_solved_notebook_gets_everything_and_passes_nbval():
     assert [cell["cell"] for cell in result.report if cell["cell"].endswith("-check")] == [
         f"{task}-check" for task in ASSIGNMENT.points
     ]
+
+
+@interpreted
+@sandboxed
+@pytest.mark.slow
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda exercise: exercise.stem)
+def test_every_solution_gets_everything(exercise):
+    """What the course itself answers can be repeated by a witness, whatever a host function does."""
+    assignment = assignment_of(exercise)
+    data = notebooks.text_of(solved_form(exercise)).encode()
+    limits = replace(QUICK, task_seconds=30.0)
+    result = grade_one(Job(Submission("Ada", None), data, assignment, SECRET, limits, report=False))
+    assert {task.name: task.message for task in result.tasks if not task.passed} == {}
+    assert result.points == assignment.total
 
 
 @interpreted

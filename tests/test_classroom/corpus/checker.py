@@ -160,7 +160,7 @@ from classroom import transcript
 def forged(self):
     places = [{"place": {"storage": i, "offset": 0, "dtype": "float32", "shape": [1], "strides": [1]}} for i in (0, 1)]
     event = {"kind": "torch", "name": "add", "overload": "Tensor", "arguments": places, "named": {}}
-    told = {"inputs": 2, "storages": [4, 4, 4], "functions": [], "returned": "Tensor", "problem": ""}
+    told = {"storages": [4, 4, 4], "functions": [], "returned": "Tensor", "problem": ""}
     result = {"storage": 2, "offset": 0, "dtype": "float32", "shape": [1], "strides": [1]}
     return told | {"events": [event | {"results": [result]}], "results": [result]}
 
