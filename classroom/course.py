@@ -2,6 +2,7 @@
 
 import compileall
 import functools
+import os
 import shutil
 import tempfile
 from multiprocessing.util import Finalize
@@ -12,13 +13,15 @@ from lab.exercise import ROOT, exercises
 
 FOLDERS = ("lab", "kernels", "classroom")
 FILES = ("conftest.py", "book/hardware.csv")
+PREFIX = "tile-course-"  # of a folder's name; the process that made it follows
 IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
 
 
 @functools.cache
 def course_for_sandboxes() -> Path:
     """Return a folder with what sandboxes may see, made once for this process and removed when it ends."""
-    target = Path(tempfile.mkdtemp(prefix="tile-course-"))
+    remove_leftovers()
+    target = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     # Not atexit: the workers of a cluster end without it.
     Finalize(None, shutil.rmtree, (target, True), exitpriority=0)
     for folder in FOLDERS:
@@ -34,6 +37,14 @@ def course_for_sandboxes() -> Path:
         )
     compileall.compile_dir(target, quiet=2)
     return target
+
+
+def remove_leftovers() -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        owner = folder.name.removeprefix(PREFIX).split("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def readable(course: Path, tasks: bool = False) -> list[Path]:

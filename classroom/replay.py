@@ -35,6 +35,10 @@ from lab.exercise import ANSWER, CHECK, Task, find_task
 from lab.notebook import CourseError
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+COMPILE_SECONDS = 60.0
+HAND_IN = "hand in the notebook with all its cells."
+DISHONEST = "kernels must do the work, on whatever numbers stand in the tensors."
+PLAIN = "a kernel is one function, in plain Triton."
 LIED = "the process sent back what no run can have left behind."
 
 
@@ -319,12 +323,6 @@ def unseen(arguments: tuple, seen: tuple) -> tuple:
             without_repeats(new).copy_(without_repeats(old))  # where it lies, as a transcript tells places
     pairs = zip(arguments, seen, strict=True)
     return tuple(new if isinstance(new, torch.Tensor) else old for new, old in pairs)
-
-
-COMPILE_SECONDS = 60.0
-HAND_IN = "hand in the notebook with all its cells."
-DISHONEST = "kernels must do the work, on whatever numbers stand in the tensors."
-PLAIN = "a kernel is one function, in plain Triton."
 
 
 def refusal(objections: list[str], words: str) -> Finding:

@@ -112,10 +112,11 @@ class Sandbox:
         self.reason = ""  # why the watchdog ended it
         self.deadline = time.monotonic() + START_SECONDS
         self.ready = self.ended = False
-        self.scratch = tempfile.TemporaryDirectory(prefix="tile-grade-", ignore_cleanup_errors=True)
+        self.scratch = None if sandboxed else tempfile.TemporaryDirectory(prefix="tile-", ignore_cleanup_errors=True)
         self.connection, theirs = Pipe()
         command = [sys.executable, "-m", "classroom.child", role, str(theirs.fileno())]
-        environment = self.environment(course, "/tmp" if sandboxed else self.scratch.name)
+        scratch = "/tmp" if self.scratch is None else self.scratch.name
+        environment = self.environment(course, scratch)
         if sandboxed:
             command = wrapped(limited(command, limits), readable, environment, limits)
         self.process = subprocess.Popen(
@@ -125,7 +126,7 @@ class Sandbox:
             stderr=subprocess.STDOUT,
             pass_fds=[theirs.fileno()],
             env=environment,
-            cwd=self.scratch.name,
+            cwd=scratch,
             start_new_session=True,
         )
         theirs.close()
@@ -231,7 +232,8 @@ class Sandbox:
         for thread in self.threads:
             thread.join(timeout=1)
         self.process.stdout.close()
-        self.scratch.cleanup()
+        if self.scratch is not None:
+            self.scratch.cleanup()
 
     def __enter__(self) -> "Sandbox":
         return self
