@@ -72,7 +72,7 @@ class Examiner:
                 return nursery[0]
             except (TimedOut, Crashed) as error:
                 ended = error
-        raise CourseError(f"No sandbox can be had: it {ended}. Give this machine more memory, or fewer workers.")
+        raise CourseError(f"No sandbox can be had ({ended}). Give this machine more memory, or fewer workers.")
 
 
 nursery: list[Sandbox] = []  # imports once for all students; what serves one of them is forked from it, and ends
