@@ -78,6 +78,8 @@ def test_lab_serves_the_course_and_stops_on_interrupt(tmp_path: Path):
         env=os.environ | folders | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
         text=True,
+        # Started in the background, a shell's children ignore Ctrl-C, and theirs after them.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         told = "".join(server.stdout.readline() for _ in range(3))
