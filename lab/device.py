@@ -30,10 +30,12 @@ class Gpu:
     peak_flops: dict[str, float]  # FLOP/s by "fp32", "tf32", "bf16", "fp16", "fp8"; dense
 
 
-def hardware_column(column: str) -> dict[str, str]:
-    """Return quantity → value for one GPU of `book/hardware.csv`."""
+def data_sheets() -> dict[str, dict[str, str]]:
+    """Return GPU → quantity → value, as `book/hardware.csv` lists them: {"H200": {"SMs": "132", …}, …}."""
     with HARDWARE.open(newline="") as file:
-        return {row["quantity"]: row[column] for row in csv.DictReader(file)}
+        rows = list(csv.DictReader(file))
+    gpus = [name for name in rows[0] if name not in ("quantity", "unit", "source")]
+    return {gpu: {row["quantity"]: row[gpu] for row in rows} for gpu in gpus}
 
 
 def gpu_named(key: str) -> Gpu:
@@ -41,13 +43,12 @@ def gpu_named(key: str) -> Gpu:
 
     Raises ValueError for a GPU that `book/hardware.csv` does not list. Sources stand in that file.
     """
-    with HARDWARE.open(newline="") as file:
-        columns = {name.lower(): name for name in csv.DictReader(file).fieldnames[2:-1]}
-    if key.lower() not in columns:
-        raise ValueError(f"no facts about {key!r}; book/hardware.csv lists {', '.join(columns)}")
-    facts = hardware_column(columns[key.lower()])
+    sheets = data_sheets()
+    if key.upper() not in sheets:
+        raise ValueError(f"no facts about {key!r}; book/hardware.csv lists {', '.join(sheets)}")
+    facts = sheets[key.upper()]
     return Gpu(
-        name=f"NVIDIA {columns[key.lower()]}",
+        name=f"NVIDIA {key.upper()}",
         arch=facts["compute capability"],
         sms=int(facts["SMs"]),
         l2_bytes=int(float(facts["L2 cache"]) * 2**20),
@@ -65,11 +66,9 @@ def gpu_named(key: str) -> Gpu:
 def gpu_here() -> Gpu:
     """Return the GPU of this machine; its data sheet where we have it, else what the driver tells."""
     properties = torch.cuda.get_device_properties(0)
-    with HARDWARE.open(newline="") as file:
-        listed = csv.DictReader(file).fieldnames[2:-1]
-    for column in listed:
-        if column in properties.name.replace("-", " ").split():
-            return gpu_named(column)
+    for listed in data_sheets():
+        if listed in properties.name.replace("-", " ").split():
+            return gpu_named(listed)
     return Gpu(
         name=properties.name,
         arch=f"sm_{properties.major}{properties.minor}",
