@@ -45,7 +45,7 @@ def gpu_named(key: str) -> Gpu:
     """
     sheets = data_sheets()
     if key.upper() not in sheets:
-        raise ValueError(f"no facts about {key!r}; book/hardware.csv lists {', '.join(sheets)}")
+        raise ValueError(f"no facts about {key!r}; book/hardware.csv lists {', '.join(sheets).lower()}")
     facts = sheets[key.upper()]
     return Gpu(
         name=f"NVIDIA {key.upper()}",
