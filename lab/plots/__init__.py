@@ -7,6 +7,7 @@ light page as on a dark one, and equal data give equal bytes on every machine: n
 from lab.plots.addresses import access_map
 from lab.plots.bitmaps import bitmaps
 from lab.plots.charts import ladder, roofline, throughput
+from lab.plots.curves import curves
 from lab.plots.errors import error_map
 from lab.plots.figure import Figure
 from lab.plots.owners import ownership
@@ -17,6 +18,7 @@ __all__ = [
     "Figure",
     "access_map",
     "bitmaps",
+    "curves",
     "error_map",
     "ladder",
     "ownership",

@@ -20,6 +20,7 @@ from lab.plots import (
     Figure,
     access_map,
     bitmaps,
+    curves,
     error_map,
     ladder,
     ownership,
@@ -91,6 +92,7 @@ def charts():
     yield roofline({"add": 1 / 12, "matmul": (1000, 6e14)}, gpu_named("h200"), dtype="bf16")
     yield error_map([0, 0, 1, math.nan], [0, 0, 1, 1])
     yield error_map(np.ones((300, 500)))
+    yield curves(np.arange(300.0), {"a": np.arange(300.0), "b": np.full(300, 7.0)}, title="t", marks={"ten": 10})
     yield bitmaps({"few": np.eye(5, dtype=bool), "all": torch.ones(3, 8)})
     yield tile_order({"row by row": grouped(9, 9), "in groups": grouped(9, 9, 3)}, 9)
 
@@ -432,6 +434,32 @@ def test_bitmaps_paint_what_is_true():
 def test_bitmaps_refuse_what_does_not_fit(masks):
     with pytest.raises(ValueError, match="one to four masks|rows and columns"):
         bitmaps(masks)
+
+
+def test_curves_keep_the_peak_of_every_column_and_stand_on_powers_of_ten():
+    x, error = np.linspace(-8, 4, 960), np.full(960, 1e-6)
+    error[500] = 1e-2
+    figure = curves(x, {"flat": error, "none": np.zeros(960)}, title="Error", bounds=(1e-8, 1), marks={"bf16": 2**-9})
+    drawn = [path.get("d") for path in root(figure).iter(f"{SVG}path")]
+    heights = [[float(point.split()[1]) for point in path[1:].split("L")] for path in drawn]
+    assert [len(points) for points in heights] == [96, 96]
+    assert heights[0][0] == pytest.approx(196 - 172 * 2 / 8, abs=0.06)  # 1e-6 is two of eight powers up
+    assert heights[0].index(min(heights[0])) == 50 and min(heights[0]) == pytest.approx(24 + 172 * 2 / 8, abs=0.06)
+    assert set(heights[1]) == {196}
+    assert "flat: at most 0.01, near x = -1.7" in str(figure) and "bf16 is 0.002" in str(figure)
+
+
+@pytest.mark.parametrize(
+    ("series", "message"),
+    [
+        ({}, "one to 4 curves, not 0"),
+        ({"short": np.ones(3)}, "short: give as many values as x has"),
+        ({"zero": np.zeros(9)}, "a logarithmic axis needs bounds"),
+    ],
+)
+def test_curves_refuse_what_they_cannot_draw(series, message):
+    with pytest.raises(ValueError, match=message):
+        curves(np.arange(9.0), series, title="t")
 
 
 # Words
