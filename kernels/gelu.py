@@ -7,8 +7,9 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-BLOCK = 2048  # elements a program owns
-WIDE = 512  # columns of the widest tile of two dimensions
+BLOCK_BYTES = 4096  # of each tensor that a program owns
+TILE = 2048  # elements of a tile of two dimensions
+WIDE = 512  # columns of the widest one
 ROWS = 128  # rows whose gradients one program adds up for the bias
 LARGE = 2**22  # elements from which narrow loads cost more than a second launch
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -334,15 +335,20 @@ def gelu_backward(x: torch.Tensor, grad: torch.Tensor, approximate: str) -> torc
 
 def launch_flat(kernel, tensors: tuple[torch.Tensor, ...], **constants) -> None:
     """Launch a kernel over the memory of tensors of one gapless layout."""
-    n = tensors[0].numel()
+    n, block = tensors[0].numel(), block_of(tensors[0].dtype)
     flat = [t.as_strided((n,), (1,)) for t in tensors]
     # The compiler can load 16 bytes at a time only where 16 divides the count: a large odd one gives its tail a launch.
     whole = n - n % 16 if n > LARGE else n
     with torch.cuda.device_of(tensors[0]):
         if whole > 0:
-            kernel[(triton.cdiv(whole, BLOCK),)](*flat, whole, **constants, BLOCK=BLOCK)
+            kernel[(triton.cdiv(whole, block),)](*flat, whole, **constants, BLOCK=block)
         if whole < n:
-            kernel[(1,)](*(t[whole:] for t in flat), n - whole, **constants, BLOCK=BLOCK)
+            kernel[(1,)](*(t[whole:] for t in flat), n - whole, **constants, BLOCK=block)
+
+
+def block_of(dtype: torch.dtype) -> int:
+    """Return the elements of a program: as many bytes of each dtype, since it is bytes that must be under way."""
+    return BLOCK_BYTES // dtype.itemsize
 
 
 def laid_out_as(t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -359,7 +365,7 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
     if out.numel() == 0:
         return out
     rows, bias = as_rows(x), bias.resolve_neg()
-    (M, N), tile = rows.shape, tile_of(x.shape[-1], BLOCK)
+    (M, N), tile = rows.shape, tile_of(x.shape[-1], TILE)
     programs = triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"])
     with torch.cuda.device_of(out):
         bias_gelu_kernel[(programs,)](

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 import triton
 
 from kernels.gelu import (
-    BLOCK,
+    block_of,
     gelu,
     gelu_bytes,
     gelu_erf,
@@ -33,8 +33,8 @@ def rung(form):
     def launched(x: torch.Tensor) -> torch.Tensor:
         if x.numel() % 16:
             raise Unavailable("a size that 16 does not divide is for the whole operation, which splits it")
-        out = torch.empty_like(x)
-        gelu_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), FORM=form, BLOCK=BLOCK)
+        out, block = torch.empty_like(x), block_of(x.dtype)
+        gelu_kernel[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), FORM=form, BLOCK=block)
         return out
 
     return launched

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import triton
 
 from kernels.gelu import (
-    BLOCK,
+    block_of,
     gelu,
     gelu_bytes,
     gelu_flops,
@@ -33,8 +33,8 @@ def rung(form):
     """Return the operation by one function of the ladder."""
 
     def launched(x: torch.Tensor) -> torch.Tensor:
-        out = torch.empty_like(x)
-        gelu_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), FORM=form, BLOCK=BLOCK)
+        out, block = torch.empty_like(x), block_of(x.dtype)
+        gelu_kernel[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), FORM=form, BLOCK=block)
         return out
 
     return launched
