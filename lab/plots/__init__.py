@@ -10,6 +10,7 @@ from lab.plots.charts import ladder, roofline, throughput
 from lab.plots.curves import curves
 from lab.plots.errors import error_map
 from lab.plots.figure import Figure
+from lab.plots.loops import running, visits
 from lab.plots.owners import ownership
 from lab.plots.steps import stepper
 from lab.plots.tiles import tile_order
@@ -23,7 +24,9 @@ __all__ = [
     "ladder",
     "ownership",
     "roofline",
+    "running",
     "stepper",
     "throughput",
     "tile_order",
+    "visits",
 ]

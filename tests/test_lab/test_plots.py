@@ -25,9 +25,11 @@ from lab.plots import (
     ladder,
     ownership,
     roofline,
+    running,
     stepper,
     throughput,
     tile_order,
+    visits,
 )
 from lab.plots.figure import GREY, PALETTE, number
 from lab.plots.tensors import past_the_end, spans
@@ -95,6 +97,8 @@ def charts():
     yield curves(np.arange(300.0), {"a": np.arange(300.0), "b": np.full(300, 7.0)}, title="t", marks={"ten": 10})
     yield bitmaps({"few": np.eye(5, dtype=bool), "all": torch.ones(3, 8)})
     yield tile_order({"row by row": grouped(9, 9), "in groups": grouped(9, 9, 3)}, 9)
+    yield visits(torch.ones(40, 56).tril(16), (8, 8))
+    yield running(range(10), 4)
 
 
 def traced():
@@ -419,6 +423,38 @@ def test_tile_order_refuses_what_it_cannot_draw():
         tile_order({"a": grouped(4, 4), "b": grouped(5, 4)}, 4)
     with pytest.raises(ValueError, match="up to 16 by 16 tiles"):
         tile_order({"a": grouped(20, 4)}, 4)
+
+
+def test_visits_tells_whole_tiles_from_those_with_a_mask_and_those_left_out():
+    figure = visits(np.tri(6, 10, 4, dtype=bool), (2, 4))
+    assert "6 queries and 10 keys in tiles of 2 by 4: 4 tiles without a mask, 3 with one, 2 never touched" in str(
+        figure
+    )
+    dashed = [box for box in root(figure).iter(f"{SVG}rect") if box.get("stroke-dasharray")]
+    assert len(dashed) == 2
+    # A tile that sticks out past the last query or key needs a mask though every pair in it is seen.
+    assert "2 tiles without a mask, 4 with one, 0 never" in str(visits(np.ones((5, 6)), (2, 4)))
+
+
+@pytest.mark.parametrize("seen", [np.ones((65, 4)), np.ones((0, 4)), np.ones(4)])
+def test_visits_refuses_what_it_cannot_draw(seen):
+    with pytest.raises(ValueError, match="1 to 64 queries and keys"):
+        visits(seen, (4, 4))
+
+
+def test_running_shows_the_sum_before_and_after_each_correction():
+    figure = running([0.0, 0.0, math.log(2), 0.0, 0.0], 2)
+    assert "After each block: m = 0.00, s = 2.00; m = 0.69, s = 2.50; m = 0.69, s = 3.00" in str(figure)
+    assert [word for word in texts(figure) if word[0].isdigit()] == ["2.00", "2.50", "3.00"]
+    (lost,) = [box for box in root(figure).iter(f"{SVG}rect") if box.get("stroke-dasharray")]
+    kept = [box for box in root(figure).iter(f"{SVG}rect") if box.get("fill") == GREY][1]
+    assert float(lost.get("height")) == pytest.approx(float(kept.get("height")), abs=0.2)  # of 2, a half is left
+
+
+@pytest.mark.parametrize("scores", [[], [0.0] * 65, [0.0, math.inf]])
+def test_running_refuses_what_it_cannot_draw(scores):
+    with pytest.raises(ValueError, match="1 to 64 finite scores"):
+        running(scores, 4)
 
 
 def test_bitmaps_paint_what_is_true():
