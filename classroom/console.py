@@ -15,8 +15,8 @@ from classroom.feedback import feedback_path, write_feedback
 from classroom.grade import Result, Tally, grade_all, read_secret
 from classroom.gradebook import Gradebook
 from classroom.sandbox import Limits
-from lab.check.words import counted
 from lab.notebook import CourseError
+from lab.words import counted
 
 GRADEBOOK = "gradebook.sqlite"
 BINS = 10

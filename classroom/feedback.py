@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from classroom.assignment import PAGE, POLICY, STYLE, points_in_words
 from lab import notebook as notebooks
-from lab.check import code_marked
-from lab.check.words import capital
 from lab.show import COLOURS, highlighted
+from lab.words import capital, code_marked
 
 if TYPE_CHECKING:
     from classroom.assignment import Assignment

@@ -24,8 +24,8 @@ from lab.check.examine import Finding, examine, examine_form
 from lab.check.isolation import Crashed, TimedOut, place_to_run
 from lab.check.question import Question, excess_of, pose
 from lab.check.runner import Evidence
-from lab.check.words import SHOWN, article, capital, counted, place_of
 from lab.notebook import CourseError, in_notebook
+from lab.words import SHOWN, article, capital, code_marked, counted, place_of
 
 if TYPE_CHECKING:
     from lab.exercise import Task
@@ -113,15 +113,6 @@ class Verdict:
         if self.printed and not self.passed:
             body += f"<p>Your code printed:</p><pre>{safe(self.printed)}</pre>"
         return f'<div role="status" style="border-left:4px solid {colour};padding:.2em 1em">{body}</div>'
-
-
-def code_marked(text: str) -> str:
-    """Return text as HTML: escaped, with `code` marked and line breaks kept."""
-    pieces = html.escape(text).split("`")
-    if len(pieces) % 2 == 0:  # an odd backtick: leave them all as they are
-        return html.escape(text).replace("\n", "<br>")
-    marked = [f"<code>{piece}</code>" if index % 2 else piece for index, piece in enumerate(pieces)]
-    return "".join(marked).replace("\n", "<br>")
 
 
 # Before anything runs

@@ -8,7 +8,7 @@ import torch
 from lab.check.inputs import FrozenTensor
 from lab.check.question import Expected, Question, call_reference, contiguous, thawed
 from lab.check.runner import Result
-from lab.check.words import listed, number, was
+from lab.words import listed, number, was
 
 
 def likely_cause(question: Question, expected: Expected, result: Result, wrong: np.ndarray, bad: np.ndarray) -> str:

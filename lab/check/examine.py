@@ -8,7 +8,8 @@ import torch
 from lab.check.diagnose import likely_cause
 from lab.check.question import Expected, Question, excess_of
 from lab.check.runner import Evidence, Result
-from lab.check.words import (
+from lab.device import DEVICE
+from lab.words import (
     all_programs,
     article,
     capital,
@@ -21,7 +22,6 @@ from lab.check.words import (
     place_of,
     was,
 )
-from lab.device import DEVICE
 
 
 @dataclass

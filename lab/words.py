@@ -1,5 +1,6 @@
 """Elements, places and lists in the words of a verdict."""
 
+import html
 import linecache
 from pathlib import Path
 
@@ -31,6 +32,15 @@ def article(name: str) -> str:
 
 def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def code_marked(text: str) -> str:
+    """Return text as HTML: escaped, with `code` marked and line breaks kept."""
+    pieces = html.escape(text).split("`")
+    if len(pieces) % 2 == 0:  # an odd backtick: leave them all as they are
+        return html.escape(text).replace("\n", "<br>")
+    marked = [f"<code>{piece}</code>" if index % 2 else piece for index, piece in enumerate(pieces)]
+    return "".join(marked).replace("\n", "<br>")
 
 
 def counted(count: int, noun: str) -> str:
