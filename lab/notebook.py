@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+# nbformat imports what can tell whether text is an address; it would build a grammar for that, 1.2 s in every process.
+sys.modules.setdefault("rfc3987_syntax", None)
+
 ROOT = Path(__file__).resolve().parents[1]
 CELL_SECONDS = 120
 

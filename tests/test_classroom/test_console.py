@@ -36,6 +36,13 @@ def hand_in(folder: Path, student: str, *tasks: str) -> None:
     notebook.write(folder / student / f"{NAME}.ipynb", content)
 
 
+def test_the_program_in_front_waits_for_no_library_that_only_graders_need():
+    """torch and Triton take seconds to import, and so does a grammar that nbformat would have built."""
+    code = "import sys, classroom.console, nbformat; print({'torch', 'triton', 'lark'} & set(sys.modules))"
+    told = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert told.stdout == "set()\n", told.stderr
+
+
 @pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
 def test_a_class_from_assignment_to_grades(tmp_path: Path):
     assignment, handed_in, out = tmp_path / "the task", tmp_path / "handed in", tmp_path / "grades"
