@@ -8,8 +8,6 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 BLOCK_BYTES = 4096  # of each tensor that a program owns
-TILE = 2048  # elements of a tile of two dimensions
-WIDE = 512  # columns of the widest one
 ROWS = 128  # rows whose gradients one program adds up for the bias
 LARGE = 2**22  # elements from which narrow loads cost more than a second launch
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -365,7 +363,7 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
     if out.numel() == 0:
         return out
     rows, bias = as_rows(x), bias.resolve_neg()
-    (M, N), tile = rows.shape, tile_of(x.shape[-1], TILE)
+    (M, N), tile = rows.shape, tile_of(x.shape[-1])
     programs = triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"])
     with torch.cuda.device_of(out):
         bias_gelu_kernel[(programs,)](
@@ -382,8 +380,7 @@ def bias_gelu_backward(
     if dx.numel() == 0:
         return dx, torch.zeros_like(bias, memory_format=torch.contiguous_format)
     rows, bias, grads = as_rows(x), bias.resolve_neg(), as_rows(grad)
-    # The sums stay in registers while the rows go by, so a tile is smaller than it is in forward.
-    (M, N), tile = rows.shape, tile_of(x.shape[-1], WIDE)
+    (M, N), tile = rows.shape, backward_tile_of(x.shape[-1])
     partial = torch.empty((triton.cdiv(M, ROWS), N), dtype=torch.float32, device=x.device)
     with torch.cuda.device_of(dx):
         bias_gelu_backward_kernel[(len(partial) * triton.cdiv(N, tile["BLOCK_N"]),)](
@@ -393,10 +390,22 @@ def bias_gelu_backward(
     return dx, partial.sum(0).to(bias.dtype)
 
 
-def tile_of(N: int, elements: int) -> dict[str, int]:
-    """Return the rows and columns of a tile of at most `elements` for rows of N elements."""
-    columns = min(triton.next_power_of_2(N), WIDE)
-    return {"BLOCK_M": min(elements // columns, ROWS), "BLOCK_N": columns}
+def tile_of(N: int) -> dict[str, int]:
+    """Return the options of a program that has a tile of rows of N elements."""
+    return tile_up_to(512, 2048, N)
+
+
+def backward_tile_of(N: int) -> dict[str, int]:
+    """Return the options of a program of the backward pass, which keeps sums while the rows go by."""
+    if N % 16 == 0:  # every load is 16 bytes wide, and many small programs have more of them under way
+        return tile_up_to(256, 256, N, num_warps=1)
+    return tile_up_to(128, 1024, N)
+
+
+def tile_up_to(columns: int, elements: int, N: int, num_warps: int = 4) -> dict[str, int]:
+    """Return the options for a tile of at most so many columns and elements."""
+    columns = min(triton.next_power_of_2(N), columns)
+    return {"BLOCK_M": min(elements // columns, ROWS), "BLOCK_N": columns, "num_warps": num_warps}
 
 
 def as_rows(t: torch.Tensor) -> torch.Tensor:
