@@ -4,7 +4,10 @@ import compileall
 import functools
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
+from importlib.util import cache_from_source, find_spec
 from multiprocessing.util import Finalize
 from pathlib import Path
 
@@ -14,6 +17,11 @@ from lab.exercise import ROOT, exercises
 FOLDERS = ("lab", "kernels", "classroom")
 FILES = ("conftest.py", "book/hardware.csv")
 PREFIX = "tile-course-"  # of a folder's name; the process that made it follows
+PACKAGES = ("IPython", "ipykernel", "nbval", "pytest", "torch", "triton")
+IMPORTED = (  # in one sandbox or another
+    *("classroom.answers", "classroom.student_eye", "classroom.witness", "ipykernel.debugger", "ipykernel.kernelapp"),
+    *("lab.compiler_worker", "lab.plots", "nbval.plugin"),
+)
 IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
 
 
@@ -36,7 +44,17 @@ def course_for_sandboxes() -> Path:
             without_answers(exercise.script.read_text(encoding="utf-8")), encoding="utf-8"
         )
     compileall.compile_dir(target, quiet=2)
+    keep_byte_code()
     return target
+
+
+def keep_byte_code() -> None:
+    """See to it that Python finds its packages compiled: sandboxes, which may write nowhere, would do it every time."""
+    if all(Path(cache_from_source(find_spec(package).origin)).exists() for package in PACKAGES):
+        return
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [sys.executable, "-c", f"import {', '.join(IMPORTED)}"]
+    subprocess.run(command, cwd=ROOT, env=environment, capture_output=True)
 
 
 def remove_leftovers() -> None:

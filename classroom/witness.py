@@ -25,6 +25,7 @@ from triton.runtime.jit import ConstexprFunction, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from classroom.transcript import MOVES
+from lab import compiler
 from lab.check.inputs import GUARD, Frozen
 from lab.check.runner import Runner
 
@@ -317,3 +318,7 @@ class Witness:
     def objections(self) -> list[str]:
         """Return what the compiler for the GPU says against the kernels of this answer."""
         return self.runner.objections()
+
+    def leave(self) -> None:
+        """End what this process has started."""
+        compiler.worker.stop()
