@@ -5,6 +5,7 @@ is not right. Credit is partial by task.
 """
 
 import hashlib
+import hmac
 import json
 import math
 import os
@@ -59,7 +60,7 @@ class Result:
     student: str
     assignment: str
     digest: str  # of the bytes handed in
-    assignment_digest: str
+    assignment_digest: str  # of all else that the mark depends on, see `digest_for`
     points: float
     of: float
     tasks: tuple[TaskResult, ...]
@@ -103,6 +104,11 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def digest_for(assignment: "Assignment", secret: bytes) -> str:
+    """Return the digest by which grading is known to be the same: an assignment, and the secret behind the inputs."""
+    return hmac.new(secret, assignment.digest.encode(), hashlib.sha256).hexdigest()
+
+
 def grade_one(job: Job) -> Result:
     """Return the result of one submission. Raises only when this machine cannot grade."""
     if "lab.device" not in sys.modules:  # which reads this when it is imported, once
@@ -122,7 +128,7 @@ def grade_one(job: Job) -> Result:
         student=student,
         assignment=assignment.name,
         digest=digest_of(job.data),
-        assignment_digest=assignment.digest,
+        assignment_digest=digest_for(assignment, job.secret),
         points=math.fsum(task.points for task in tasks),
         of=math.fsum(task.of for task in tasks),
         tasks=tasks,
@@ -253,10 +259,11 @@ def grade_all(
 
     if sandboxed and scheduler is None:
         sandbox.require()
+    digest = digest_for(assignment, secret)
     new = [
         submission
         for submission in submissions
-        if not gradebook.done(submission.student, digest_of(submission.read()), assignment.digest)
+        if not gradebook.done(submission.student, digest_of(submission.read()), digest)
     ]
     tally = Tally(len(submissions), kept=len(submissions) - len(new))
     yield tally, None

@@ -57,7 +57,7 @@ class Gradebook:
             ) from None
 
     def done(self, student: str, digest: str, assignment_digest: str) -> bool:
-        """Return whether this very submission has been graded by this very assignment."""
+        """Return whether this very submission has been graded by this very assignment and secret."""
         query = "select 1 from results where student = ? and digest = ? and assignment_digest = ?"
         return self.connection.execute(query, (student, digest, assignment_digest)).fetchone() is not None
 

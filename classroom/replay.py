@@ -122,8 +122,12 @@ class Answers:
 
     sandbox: Sandbox
     files: frozenset[str]
-    left: float
+    seconds: float
+    left: float = field(init=False)
     seen: Frozen | None = None  # the inputs of the last run
+
+    def __post_init__(self):
+        self.left = self.seconds
 
     def ask(self, method: str, *arguments) -> bytes:
         started = time.monotonic()
@@ -131,6 +135,8 @@ class Answers:
         ready = time.monotonic()
         try:
             return self.sandbox.ask(method, *arguments, seconds=max(0.0, self.left))
+        except TimedOut:
+            raise TimedOut(f"{round(self.seconds, 1):g} s") from None
         finally:
             self.left -= time.monotonic() - max(started, ready)
 

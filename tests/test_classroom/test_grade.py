@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from classroom import sandbox
+from classroom import cluster, sandbox
 from classroom.assignment import assignment_of
 from classroom.collect import Submission
 from classroom.course import course_for_sandboxes, readable
-from classroom.grade import Job, Result, TaskResult, grade_all, grade_one, read_secret
+from classroom.grade import Job, Result, TaskResult, digest_for, digest_of, grade_all, grade_one, read_secret
 from classroom.gradebook import Gradebook
 from classroom.replay import Examiner
 from classroom.sandbox import Limits, Sandbox
@@ -249,6 +249,25 @@ def test_no_finished_mark_is_lost_when_the_grader_is_killed(tmp_path):
     with Gradebook(path) as book:
         assert told > 20
         assert len(book.rows()) >= told + 1
+
+
+def test_another_secret_grades_anew(tmp_path, monkeypatch):
+    """Inputs follow from it: marks under another one are none of this grading."""
+
+    def spread(function, jobs, **options):
+        for job in jobs:
+            digests = {"digest": digest_of(job.data), "assignment_digest": digest_for(job.assignment, job.secret)}
+            yield job, replace(result_of(job.submission.student), **digests)
+
+    monkeypatch.setattr(cluster, "spread", spread)
+    with Gradebook(tmp_path / "grades.sqlite") as book:
+
+        def graded(secret):
+            steps = grade_all([Submission("Ada", None)], ASSIGNMENT, book, secret, QUICK, sandboxed=False)
+            *_, (tally, _) = steps
+            return tally.graded, tally.kept
+
+        assert [graded(secret) for secret in (SECRET, SECRET, b"another", SECRET)] == [(1, 0), (0, 1), (1, 0), (1, 0)]
 
 
 @sandboxed
