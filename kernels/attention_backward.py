@@ -13,6 +13,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+LOG2_E = tl.constexpr(math.log2(math.e))
 
 
 def attention_backward_reference(grad, q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, ...]:
@@ -55,90 +56,113 @@ def attention_delta_kernel(
 
 
 @triton.jit
-def add_queries(
-    dk, dv, k, v, q_desc, grad_desc, lse_ptr, delta_ptr, b, h, begin, end, M, N, start_n, scale_log2,
-    MASKED: tl.constexpr, PRECISION: tl.constexpr,
+def load_rows(
+    source, b, h, heads, start, length,
+    D: tl.constexpr, BLOCK: tl.constexpr, BLOCK_D: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
-    """Return dk and dv of one tile of keys with what the queries of one head from begin to end add to them.
+    """Return rows of one head from `start` on, [BLOCK, BLOCK_D], with zeros past its end and beyond D columns.
 
-    Tiles of weights are transposed, [BLOCK_N, BLOCK_M]: so they are left factors, which may stay in registers.
+    source: [B, heads, length, D]: with FETCH a descriptor for the copy engine, else a pointer to contiguous memory.
     """
-    BLOCK_M: tl.constexpr = q_desc.block_shape[2]
-    BLOCK_D: tl.constexpr = q_desc.block_shape[3]
-    offs_n = start_n + tl.arange(0, k.shape[0])
+    if FETCH:
+        rows = source.load([b, h, start, 0]).reshape(BLOCK, BLOCK_D)
+    else:
+        offs = start + tl.arange(0, BLOCK)
+        offs_d = tl.arange(0, BLOCK_D)
+        ptrs = source + (b * heads + h).to(tl.int64) * length * D + offs.to(tl.int64)[:, None] * D + offs_d[None, :]
+        rows = tl.load(ptrs, mask=(offs < length)[:, None] & (offs_d < D)[None, :], other=0.0)
+    return rows
+
+
+@triton.jit
+def store_rows(ptr, tile, b, h, heads, start, length, D: tl.constexpr):
+    """Store a tile as rows of one head from `start` on; ptr: [B, heads, length, D], contiguous."""
+    offs = start + tl.arange(0, tile.shape[0])
+    offs_d = tl.arange(0, tile.shape[1])
+    ptrs = ptr + (b * heads + h).to(tl.int64) * length * D + offs.to(tl.int64)[:, None] * D + offs_d[None, :]
+    tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=(offs < length)[:, None] & (offs_d < D)[None, :])
+
+
+@triton.jit
+def add_queries(
+    dk, dv, k, v, q_source, grad_source, lse_ptr, delta_ptr, b, h, heads, begin, end, M, N, start_n, scale_log2,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, FETCH: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Return dk and dv of a tile of keys with what the queries of one head from `begin` to `end` add to them.
+
+    Tiles of weights are transposed, [BLOCK_N, BLOCK_M]: then they are left factors, and may stay in registers.
+    """
+    BLOCK_D: tl.constexpr = k.shape[1]
+    first_m = start_n + M - N + tl.arange(0, k.shape[0])  # the first query that sees each key
     for start_m in tl.range(begin, end, BLOCK_M):
         offs_m = start_m + tl.arange(0, BLOCK_M)
         mask_m = offs_m < M
-        q = q_desc.load([b, h, start_m, 0]).reshape(BLOCK_M, BLOCK_D)
-        grad = grad_desc.load([b, h, start_m, 0]).reshape(BLOCK_M, BLOCK_D)
+        q = load_rows(q_source, b, h, heads, start_m, M, D, BLOCK_M, BLOCK_D, FETCH)
+        grad = load_rows(grad_source, b, h, heads, start_m, M, D, BLOCK_M, BLOCK_D, FETCH)
         lse = tl.load(lse_ptr + offs_m, mask=mask_m, other=float("inf"))
         delta = tl.load(delta_ptr + offs_m, mask=mask_m, other=0.0)
-        scores = tl.dot(k, q.T, input_precision=PRECISION)
+        scores = tl.dot(k, q.T, input_precision="ieee")
         weights = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:
-            weights = tl.where(offs_n[:, None] <= offs_m[None, :] + N - M, weights, 0.0)
-        dv = tl.dot(weights.to(grad.dtype), grad, dv, input_precision=PRECISION)
-        grad_weights = tl.dot(v, grad.T, input_precision=PRECISION)
+            weights = tl.where(first_m[:, None] <= offs_m[None, :], weights, 0.0)
+        dv = tl.dot(weights.to(grad.dtype), grad, dv, input_precision="ieee")
+        grad_weights = tl.dot(v, grad.T, input_precision="ieee")
         grad_scores = weights * (grad_weights - delta[None, :])
-        dk = tl.dot(grad_scores.to(q.dtype), q, dk, input_precision=PRECISION)
+        dk = tl.dot(grad_scores.to(q.dtype), q, dk, input_precision="ieee")
     return dk, dv
 
 
 @triton.jit
 def attention_dk_dv_kernel(
-    q_desc, k_desc, v_desc, grad_desc, lse_ptr, delta_ptr, dk_ptr, dv_ptr, heads_kv, M, N, scale,
-    GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr,
+    q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dk_ptr, dv_ptr, heads_kv, M, N, scale,
+    GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
     """Each program writes dk and dv for a tile of keys of one head, from all queries of the GROUP heads that read it.
 
-    q_desc, grad_desc: [B, H, M, D] in blocks of BLOCK_M rows; k_desc, v_desc: [B, heads_kv, N, D], of BLOCK_N rows.
-    lse_ptr, delta_ptr: [B, H, M], fp32; dk_ptr, dv_ptr: [B, heads_kv, N, D]; contiguous.
+    q_source, grad_source: [B, GROUP * heads_kv, M, D]; k_source, v_source: [B, heads_kv, N, D], as `load_rows` says.
+    lse_ptr, delta_ptr: [B, GROUP * heads_kv, M], fp32; dk_ptr, dv_ptr: [B, heads_kv, N, D]; contiguous.
     """
-    BLOCK_M: tl.constexpr = q_desc.block_shape[2]
-    BLOCK_N: tl.constexpr = k_desc.block_shape[2]
-    BLOCK_D: tl.constexpr = k_desc.block_shape[3]
     tiles = tl.cdiv(N, BLOCK_N)
     pid = tl.program_id(0)
     b, head = pid // tiles // heads_kv, pid // tiles % heads_kv
     start_n = pid % tiles * BLOCK_N
-    k = k_desc.load([b, head, start_n, 0]).reshape(BLOCK_N, BLOCK_D)
-    v = v_desc.load([b, head, start_n, 0]).reshape(BLOCK_N, BLOCK_D)
+    k = load_rows(k_source, b, head, heads_kv, start_n, N, D, BLOCK_N, BLOCK_D, FETCH)
+    v = load_rows(v_source, b, head, heads_kv, start_n, N, D, BLOCK_N, BLOCK_D, FETCH)
     dk = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     dv = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
-    scale_log2 = scale * 1.4426950408889634
+    scale_log2 = scale * LOG2_E
+    begin, full = 0, 0
+    if IS_CAUSAL:  # the first tile with a query that sees a key of these, and the first of those that see all
+        begin = tl.maximum(start_n + M - N, 0) // BLOCK_M * BLOCK_M
+        full = tl.minimum(tl.cdiv(tl.maximum(start_n + BLOCK_N - 1 + M - N, 0), BLOCK_M) * BLOCK_M, M)
     for member in range(GROUP):
         h = head * GROUP + member
         rows = (b * heads_kv * GROUP + h).to(tl.int64) * M
-        full = 0  # the first query tile that sees every key of this one
-        if IS_CAUSAL:
-            begin = tl.maximum(start_n + M - N, 0) // BLOCK_M * BLOCK_M
-            full = tl.cdiv(tl.maximum(start_n + BLOCK_N - 1 + M - N, 0), BLOCK_M) * BLOCK_M
+        for MASKED in tl.static_range(1 if IS_CAUSAL else 0, -1, -1):
             dk, dv = add_queries(
-                dk, dv, k, v, q_desc, grad_desc, lse_ptr + rows, delta_ptr + rows, b, h, begin, tl.minimum(full, M),
-                M, N, start_n, scale_log2, True, PRECISION,
+                dk, dv, k, v, q_source, grad_source, lse_ptr + rows, delta_ptr + rows, b, h, heads_kv * GROUP,
+                begin if MASKED else full, full if MASKED else M, M, N, start_n, scale_log2,
+                D, BLOCK_M, FETCH, MASKED,
             )  # fmt: skip
-        dk, dv = add_queries(
-            dk, dv, k, v, q_desc, grad_desc, lse_ptr + rows, delta_ptr + rows, b, h, full, M,
-            M, N, start_n, scale_log2, False, PRECISION,
-        )  # fmt: skip
-    store_rows(dk_ptr, dk * scale, b * heads_kv + head, start_n, N, D)
-    store_rows(dv_ptr, dv, b * heads_kv + head, start_n, N, D)
+    store_rows(dk_ptr, dk * scale, b, head, heads_kv, start_n, N, D)
+    store_rows(dv_ptr, dv, b, head, heads_kv, start_n, N, D)
 
 
 @triton.jit
 def add_keys(
-    dq, q, grad, lse, delta, k_desc, v_desc, b, head, begin, end, M, N, start_m, scale_log2,
-    MASKED: tl.constexpr, IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
+    dq, q, grad, lse, delta, k_source, v_source, b, head, heads_kv, begin, end, M, N, start_m, scale_log2,
+    IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_N: tl.constexpr, FETCH: tl.constexpr,
+    MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Return dq of one tile of queries with what the keys from begin to end add to it."""
-    BLOCK_N: tl.constexpr = k_desc.block_shape[2]
-    BLOCK_D: tl.constexpr = k_desc.block_shape[3]
+    """Return dq of a tile of queries with what the keys of one head from `begin` to `end` add to it."""
+    BLOCK_D: tl.constexpr = q.shape[1]
     offs_m = start_m + tl.arange(0, q.shape[0])
     for start_n in tl.range(begin, end, BLOCK_N):
-        k = k_desc.load([b, head, start_n, 0]).reshape(BLOCK_N, BLOCK_D)
-        v = v_desc.load([b, head, start_n, 0]).reshape(BLOCK_N, BLOCK_D)
-        scores = tl.dot(q, k.T, input_precision=PRECISION)
-        grad_weights = tl.dot(grad, v.T, input_precision=PRECISION)
+        k = load_rows(k_source, b, head, heads_kv, start_n, N, D, BLOCK_N, BLOCK_D, FETCH)
+        v = load_rows(v_source, b, head, heads_kv, start_n, N, D, BLOCK_N, BLOCK_D, FETCH)
+        scores = tl.dot(q, k.T, input_precision="ieee")
+        grad_weights = tl.dot(grad, v.T, input_precision="ieee")
         weights = tl.exp2(scores * scale_log2 - lse[:, None])
         if MASKED:
             offs_n = start_n + tl.arange(0, BLOCK_N)
@@ -147,61 +171,46 @@ def add_keys(
                 mask = mask & (offs_n[None, :] <= offs_m[:, None] + N - M)
             weights = tl.where(mask, weights, 0.0)
         grad_scores = weights * (grad_weights - delta[:, None])
-        dq = tl.dot(grad_scores.to(k.dtype), k, dq, input_precision=PRECISION)
+        dq = tl.dot(grad_scores.to(k.dtype), k, dq, input_precision="ieee")
     return dq
 
 
 @triton.jit
 def attention_dq_kernel(
-    q_desc, k_desc, v_desc, grad_desc, lse_ptr, delta_ptr, dq_ptr, H, M, N, scale,
-    GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr,
+    q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dq_ptr, heads_kv, M, N, scale,
+    GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_D: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
     """Each program writes dq for a tile of queries of one head, from all keys that they see.
 
-    q_desc, grad_desc: [B, H, M, D] in blocks of BLOCK_M rows; k_desc, v_desc: [B, H // GROUP, N, D], of BLOCK_N rows.
-    lse_ptr, delta_ptr: [B, H, M], fp32; dq_ptr: [B, H, M, D]; contiguous.
+    q_source, grad_source: [B, GROUP * heads_kv, M, D]; k_source, v_source: [B, heads_kv, N, D], as `load_rows` says.
+    lse_ptr, delta_ptr: [B, GROUP * heads_kv, M], fp32; dq_ptr: [B, GROUP * heads_kv, M, D]; contiguous.
     """
-    BLOCK_M: tl.constexpr = q_desc.block_shape[2]
-    BLOCK_N: tl.constexpr = k_desc.block_shape[2]
-    BLOCK_D: tl.constexpr = q_desc.block_shape[3]
-    tiles = tl.cdiv(M, BLOCK_M)
+    tiles, heads = tl.cdiv(M, BLOCK_M), heads_kv * GROUP
     pid = tl.program_id(0)
-    b, h = pid // tiles // H, pid // tiles % H
-    # The last queries see the most keys where not all see all: they go first.
+    b, h = pid // tiles // heads, pid // tiles % heads
+    # Where attention is causal the last queries see the most keys: they go first.
     start_m = (tiles - 1 - pid % tiles) * BLOCK_M
     offs_m = start_m + tl.arange(0, BLOCK_M)
     mask_m = offs_m < M
-    rows = (b * H + h).to(tl.int64) * M
+    rows = (b * heads + h).to(tl.int64) * M
     lse = tl.load(lse_ptr + rows + offs_m, mask=mask_m, other=float("inf"))
     delta = tl.load(delta_ptr + rows + offs_m, mask=mask_m, other=0.0)
-    q = q_desc.load([b, h, start_m, 0]).reshape(BLOCK_M, BLOCK_D)
-    grad = grad_desc.load([b, h, start_m, 0]).reshape(BLOCK_M, BLOCK_D)
+    q = load_rows(q_source, b, h, heads, start_m, M, D, BLOCK_M, BLOCK_D, FETCH)
+    grad = load_rows(grad_source, b, h, heads, start_m, M, D, BLOCK_M, BLOCK_D, FETCH)
     dq = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
-    scale_log2 = scale * 1.4426950408889634
-    end, seen = N, N  # how many keys any of the queries sees, and how many all of them see
+    seen_by_all, seen = N, N
     if IS_CAUSAL:
-        end = tl.minimum(start_m + BLOCK_M + N - M, N)
-        seen = tl.minimum(tl.maximum(start_m + 1 + N - M, 0), N)
-    full = seen // BLOCK_N * BLOCK_N
-    dq = add_keys(
-        dq, q, grad, lse, delta, k_desc, v_desc, b, h // GROUP, 0, full, M, N, start_m, scale_log2,
-        False, IS_CAUSAL, PRECISION,
-    )  # fmt: skip
-    dq = add_keys(
-        dq, q, grad, lse, delta, k_desc, v_desc, b, h // GROUP, full, end, M, N, start_m, scale_log2,
-        True, IS_CAUSAL, PRECISION,
-    )  # fmt: skip
-    store_rows(dq_ptr, dq * scale, b * H + h, start_m, M, D)
-
-
-@triton.jit
-def store_rows(ptr, tile, head, start, length, D: tl.constexpr):
-    """Store a tile's rows from `start` on into one head of a contiguous [heads, length, D]."""
-    offs = start + tl.arange(0, tile.shape[0])
-    offs_d = tl.arange(0, tile.shape[1])
-    mask = (offs < length)[:, None] & (offs_d < D)[None, :]
-    ptrs = ptr + (head.to(tl.int64) * length + offs)[:, None] * D + offs_d[None, :]
-    tl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=mask)
+        seen_by_all = tl.minimum(tl.maximum(start_m + 1 + N - M, 0), N)
+        seen = tl.minimum(start_m + BLOCK_M + N - M, N)
+    full = seen_by_all // BLOCK_N * BLOCK_N
+    for MASKED in tl.static_range(2):
+        dq = add_keys(
+            dq, q, grad, lse, delta, k_source, v_source, b, h // GROUP, heads_kv,
+            full if MASKED else 0, seen if MASKED else full, M, N, start_m, scale * LOG2_E,
+            IS_CAUSAL, D, BLOCK_N, FETCH, MASKED,
+        )  # fmt: skip
+    store_rows(dq_ptr, dq * scale, b, h, heads, start_m, M, D)
 
 
 def attention_backward(
@@ -228,17 +237,22 @@ def attention_backward(
     dq, dk, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
     if min(q.numel(), k.numel()) == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    grad, q, k, v = (fetchable(t) for t in (grad, q, k, v))
-    constants = {"GROUP": H // heads_kv, "IS_CAUSAL": causal, "D": D, "PRECISION": "ieee"}
-    pass_k, pass_q = tiles_for(D, q.dtype, shared_limit(q.device))
+    fetch = fetches(q.device)
+    # Memory that is lazily negated is not yet what it stands for.
+    grad, q, k, v = (t.resolve_neg() for t in (grad, q, k, v))
+    grad, q, k, v = (fetchable(t) if fetch else t.contiguous() for t in (grad, q, k, v))
+    constants = {"GROUP": H // heads_kv, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch}
+    by_keys, by_queries = tiles_for(D, q.dtype, q.device)
     with torch.cuda.device_of(q):
         delta = row_sums(out, grad)
-        attention_dk_dv_kernel[(triton.cdiv(N, pass_k.BLOCK_N) * B * heads_kv,)](
-            *pass_k.descriptors(q, k, v, grad), lse, delta, dk, dv, heads_kv, M, N, scale, **constants, **pass_k.options
-        )
-        attention_dq_kernel[(triton.cdiv(M, pass_q.BLOCK_M) * B * H,)](
-            *pass_q.descriptors(q, k, v, grad), lse, delta, dq, H, M, N, scale, **constants, **pass_q.options
-        )
+        attention_dk_dv_kernel[(triton.cdiv(N, by_keys.BLOCK_N) * B * heads_kv,)](
+            *by_keys.sources(q, k, v, grad, fetch), lse, delta, dk, dv, heads_kv, M, N, scale,
+            **constants, **by_keys._asdict(),
+        )  # fmt: skip
+        attention_dq_kernel[(triton.cdiv(M, by_queries.BLOCK_M) * B * H,)](
+            *by_queries.sources(q, k, v, grad, fetch), lse, delta, dq, heads_kv, M, N, scale,
+            **constants, **by_queries._asdict(),
+        )  # fmt: skip
     return dq, dk, dv
 
 
@@ -261,29 +275,67 @@ class Tiles(NamedTuple):
     num_warps: int
     num_stages: int
 
-    @property
-    def options(self) -> dict[str, int]:
-        """The options of a launch."""
-        return {"num_warps": self.num_warps, "num_stages": self.num_stages}
-
-    def descriptors(self, *tensors: torch.Tensor) -> list[TensorDescriptor]:
-        """Return what the kernel reads q, k, v and grad through: blocks of as many rows as a tile has of them."""
-        rows = (self.BLOCK_M, self.BLOCK_N, self.BLOCK_N, self.BLOCK_M)
-        return [descriptor(t, BLOCK) for t, BLOCK in zip(tensors, rows, strict=True)]
+    def sources(self, q, k, v, grad, fetch: bool) -> list[torch.Tensor] | list[TensorDescriptor]:
+        """Return what `load_rows` reads: these tensors, or descriptors of blocks of as many rows as a tile."""
+        if not fetch:
+            return [q, k, v, grad]
+        rows = ((q, self.BLOCK_M), (k, self.BLOCK_N), (v, self.BLOCK_N), (grad, self.BLOCK_M))
+        return [descriptor(t, BLOCK) for t, BLOCK in rows]
 
 
-def tiles_for(D: int, dtype: torch.dtype, limit: int) -> tuple[Tiles, Tiles]:
-    """Return the tiles of the two passes for heads of D elements, where one program has `limit` bytes of memory."""
-    if limit == 2**63:
-        return Tiles(16, 32, 4, 1), Tiles(32, 16, 4, 1)
-    return Tiles(64, 64, 4, 2), Tiles(128, 64, 8, 3)
+# Tiles of the pass by keys and of the pass by queries, for heads of at most so many elements, the largest tiles first.
+FETCHED = {
+    64: [(Tiles(32, 64, 4, 4), Tiles(128, 64, 4, 3))],
+    128: [(Tiles(64, 64, 4, 2), Tiles(128, 64, 8, 3))],
+    256: [(Tiles(16, 64, 8, 2), Tiles(64, 64, 8, 2))],
+}
+LOADED = {
+    64: [(Tiles(32, 64, 4, 2), Tiles(64, 64, 4, 2))],
+    128: [(Tiles(32, 64, 4, 2), Tiles(64, 32, 4, 2)), (Tiles(32, 32, 4, 1), Tiles(32, 32, 4, 1))],
+    256: [(Tiles(32, 32, 8, 1), Tiles(32, 32, 4, 1)), (Tiles(16, 16, 4, 1), Tiles(16, 16, 4, 1))],
+}
+# Without tensor cores a program holds its operands in registers.
+SCALAR = {128: [(Tiles(16, 16, 4, 1),) * 2], 256: [(Tiles(16, 16, 8, 1),) * 2]}
+INTERPRETED_TILES = Tiles(16, 32, 4, 1), Tiles(32, 16, 4, 1)
 
 
-def shared_limit(device: torch.device) -> int:
-    """Return the bytes of shared memory that one program may have; without a GPU there is no limit."""
+def tiles_for(D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tiles, Tiles]:
+    """Return the largest tiles of both passes, by keys and by queries, that fit the shared memory of the device.
+
+    Raises ValueError if none do: heads of more than 128 fp32 elements are too much for GPUs older than Ampere.
+    """
     if device.type != "cuda":
-        return 2**63
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+        return INTERPRETED_TILES
+    if dtype == torch.float32 or torch.cuda.get_device_capability(device) < (8, 0):
+        table = SCALAR
+    else:
+        table = FETCHED if fetches(device) else LOADED
+    limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    for tiles in next(table[most] for most in table if most >= D):
+        if shared_bytes(*tiles, D, dtype) <= limit:
+            return tiles
+    raise ValueError(f"the gradient of heads of {D} elements of {dtype} needs more than {limit:,} bytes shared memory")
+
+
+def shared_bytes(by_keys: Tiles, by_queries: Tiles, D: int, dtype: torch.dtype) -> int:
+    """Return the most shared memory that a program of either pass may need: two tiles it owns, two that it streams."""
+
+    def rows(own: int, streamed: int, num_stages: int) -> int:
+        # A tile that is not streamed ahead lies there twice, as it is and transposed.
+        return 2 * own + 2 * streamed * max(num_stages, 2)
+
+    most = max(
+        rows(by_keys.BLOCK_N, by_keys.BLOCK_M, by_keys.num_stages),
+        rows(by_queries.BLOCK_M, by_queries.BLOCK_N, by_queries.num_stages),
+    )
+    return most * padded(D) * dtype.itemsize + 2048  # for two numbers a row, and the barriers
+
+
+def fetches(device: torch.device) -> bool:
+    """Return whether the kernels read through the copy engine (TMA): on GPUs whose tensor cores read shared memory."""
+    return (
+        device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] in (9, 10)
+    )
 
 
 def padded(D: int) -> int:

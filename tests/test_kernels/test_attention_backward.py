@@ -1,0 +1,431 @@
+"""attention_backward against float64: a table with one row a regime, every choice of tiles, and its compiled code."""
+
+import math
+from typing import NamedTuple
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import attention_backward as module
+from kernels.attention_backward import (
+    DTYPES,
+    FETCHED,
+    LOADED,
+    SCALAR,
+    Tiles,
+    attention_backward,
+    attention_backward_reference,
+    attention_dk_dv_kernel,
+    attention_dq_kernel,
+    fetchable,
+    padded,
+    row_sums,
+    shared_bytes,
+    tiles_for,
+)
+from lab.compiler import TARGETS, compiled
+from lab.device import DEVICE, INTERPRETED
+from lab.trace import trace
+
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="the trace needs the interpreter")
+
+
+class Inputs(NamedTuple):
+    """Of one call; B and both numbers of heads are 1, 2 and 2 unless a case says otherwise."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    grad: torch.Tensor
+    causal: bool
+    scale: float
+
+
+def inputs(M, N, D, causal=False, dtype=torch.float32, B=1, H=2, heads_kv=2, scale=None) -> Inputs:
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    shapes = ((B, H, M, D), (B, heads_kv, N, D), (B, heads_kv, N, D), (B, H, M, D))
+    tensors = (torch.randn(shape, generator=generator, device=DEVICE).to(dtype) for shape in shapes)
+    return Inputs(*tensors, causal, 1 / math.sqrt(D) if scale is None else scale)
+
+
+def forward(q, k, v, causal, scale) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the result in the dtype of q and, in fp32, the base-2 logarithm of each row's sum of powers."""
+    k, v = (t.double().repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
+    scores = scale * q.double() @ k.mT
+    if causal:
+        M, N = scores.shape[2:]
+        hidden = torch.ones(M, N, dtype=torch.bool, device=q.device).triu(1 + N - M)
+        scores = scores.masked_fill(hidden, -math.inf)
+    lse = torch.logsumexp(scores, -1) / math.log(2)
+    out = torch.softmax(scores, -1).nan_to_num(0) @ v
+    return out.to(q.dtype), lse.masked_fill(lse == -math.inf, math.inf).float()
+
+
+def gradients(x: Inputs) -> tuple[torch.Tensor, ...]:
+    """Return what `attention_backward` makes of these inputs, written over NaN."""
+    out, lse = forward(x.q, x.k, x.v, x.causal, x.scale)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "empty_like", lambda t, **options: torch.full_like(t, math.nan, **options))
+        return attention_backward(x.grad, x.q, x.k, x.v, out, lse, x.causal, x.scale)
+
+
+def autograd_of_torch(x: Inputs) -> tuple[torch.Tensor, ...]:
+    """Return the gradients that PyTorch finds in the dtype of the inputs, whose error sets the budget."""
+    q, k, v = (t.detach().requires_grad_() for t in (x.q, x.k, x.v))
+    k_each, v_each = (t.repeat_interleave(q.shape[1] // k.shape[1], 1) for t in (k, v))
+    scores = q @ k_each.mT * x.scale
+    if x.causal:
+        M, N = scores.shape[2:]
+        hidden = torch.ones(M, N, dtype=torch.bool, device=q.device).triu(1 + N - M)
+        scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+        weights = torch.softmax(scores, -1).masked_fill(hidden, 0)
+    else:
+        weights = torch.softmax(scores, -1)
+    return torch.autograd.grad(weights @ v_each, (q, k, v), x.grad)
+
+
+def magnitudes(x: Inputs) -> tuple[float, ...]:
+    """Return the largest sum of the magnitudes that are added up for an element of dq, of dk and of dv."""
+    group = x.q.shape[1] // x.k.shape[1]
+    q, k, v, grad = (t.double().abs() for t in (x.q, x.k, x.v, x.grad))
+    k_each, v_each = (t.double().repeat_interleave(group, 1) for t in (x.k, x.v))
+    out, lse = (t.double() for t in forward(x.q, x.k, x.v, x.causal, x.scale))
+    weights = torch.exp2(x.scale / math.log(2) * x.q.double() @ k_each.mT - lse[..., None])
+    grad_scores = weights * (grad @ v_each.abs().mT + (out * x.grad).abs().sum(-1, keepdim=True))
+    sums = x.scale * grad_scores @ k_each.abs(), x.scale * grad_scores.mT @ q, weights.mT @ grad
+    return tuple(t.max().item() * (group if i else 1) for i, t in enumerate(sums))
+
+
+def assert_right(x: Inputs, found: tuple[torch.Tensor, ...] | None = None) -> None:
+    """Fail unless all errors are within twice torch's largest one, a rounding step, and what lse in fp32 leaves."""
+    exact = attention_backward_reference(x.grad, x.q, x.k, x.v, x.causal, x.scale)
+    _, lse = forward(x.q, x.k, x.v, x.causal, x.scale)
+    of_lse = 2**-23 * (1 + lse.masked_fill(lse == math.inf, 0).abs().max())
+    compared = zip(found or gradients(x), autograd_of_torch(x), exact, magnitudes(x), x, strict=False)
+    for name, (ours, own, right, magnitude, like) in zip(("dq", "dk", "dv"), compared, strict=True):
+        assert ours.shape == like.shape and ours.dtype == like.dtype and ours.is_contiguous(), name
+        rounding = torch.finfo(ours.dtype).eps * right.abs().max() + of_lse * magnitude
+        budget = 2 * (own.double() - right).abs().max() + rounding
+        error = (ours.double() - right).abs().max()
+        assert error <= budget, f"{name} is off by {error:.2e}, {error / budget:.2f} budgets"
+
+
+SIZES = {
+    "one element": (1, 1, 1),
+    "one query": (1, 70, 32),
+    "one key": (70, 1, 32),
+    "tiles exactly full": (64, 64, 64),
+    "one past a tile": (33, 65, 64),
+    "one short of a tile": (31, 63, 64),
+    "fewer rows than any tile": (5, 7, 16),
+    "20 keys, 16 a tile": (20, 20, 16),
+    "more keys than queries": (50, 130, 32),
+    "more queries than keys": (130, 50, 32),
+    "two queries, five keys": (2, 5, 16),
+    "five queries, two keys": (5, 2, 16),
+    "heads of 40": (37, 53, 40),
+    "heads of 80": (37, 53, 80),
+    "heads of 96": (37, 53, 96),
+    "heads of 17, at no multiple of 16 bytes": (37, 53, 17),
+    "heads of 128": (70, 40, 128),
+    "heads of 256": (40, 40, 256),
+}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
+def test_sizes(size, causal):
+    assert_right(inputs(*size, causal))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("D", [16, 40, 64])
+def test_dtypes(D, dtype, causal):
+    assert_right(inputs(75, 105, D, causal, dtype, B=2, H=3, heads_kv=3))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads_kv", [1, 2, 6])
+def test_query_heads_share_key_heads(heads_kv, causal):
+    assert_right(inputs(40, 50, 16, causal, B=2, H=6, heads_kv=heads_kv))
+
+
+def test_causal_at_a_shape_seen_without():
+    for causal in (False, True, False):
+        assert_right(inputs(70, 70, 32, causal))
+
+
+@pytest.mark.parametrize("scale", [1e-3, 0.5, 3.0])
+def test_scales(scale):
+    assert_right(inputs(40, 50, 32, True, scale=scale))
+
+
+def test_scores_far_from_zero():
+    """Whose powers overflow unless the largest one is taken away first; that is what lse does here."""
+    x = inputs(40, 50, 32)
+    assert_right(x._replace(q=x.q + 30, k=x.k + 30))
+
+
+def test_rows_that_see_nothing_have_no_gradient():
+    x = inputs(130, 50, 32, True)
+    dq, dk, dv = gradients(x)
+    assert (dq[:, :, :80] == 0).all() and (dq[:, :, 80:] != 0).any()
+    later = x._replace(q=x.q[:, :, 80:], grad=x.grad[:, :, 80:])
+    assert_right(later, (dq[:, :, 80:].contiguous(), dk, dv))
+
+
+EMPTY = {
+    "no queries": {"M": 0, "N": 5},
+    "no keys": {"M": 5, "N": 0},
+    "no batch": {"M": 5, "N": 5, "B": 0},
+    "no heads": {"M": 5, "N": 5, "H": 0, "heads_kv": 0},
+}
+
+
+@pytest.mark.parametrize("sizes", EMPTY.values(), ids=EMPTY)
+def test_empty(sizes):
+    x = inputs(D=16, **{"causal": True, **sizes})
+    out, lse = torch.zeros_like(x.q), x.q.new_full(x.q.shape[:3], math.inf)
+    found = attention_backward(x.grad, x.q, x.k, x.v, out, lse, x.causal, x.scale)
+    for gradient, like in zip(found, x, strict=False):
+        assert gradient.shape == like.shape and (gradient == 0).all()
+
+
+LAYOUTS = {
+    "length before heads": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
+    "batch innermost but for a head": lambda t: t.permute(2, 1, 0, 3).contiguous().permute(2, 1, 0, 3),
+    "every other row": lambda t: t.repeat_interleave(2, 2)[:, :, ::2],
+    "part of wider rows": lambda t: torch.cat((t, t), 3)[..., : t.shape[3]],
+    "part of wider rows, at no multiple of 16 bytes": lambda t: torch.nn.functional.pad(t, (3, 2))[..., 3:-2],
+    "elements far apart": lambda t: t.mT.contiguous().mT,
+    "one head for all": lambda t: t[:, :1].expand(t.shape),
+    "one row for all": lambda t: t[:, :, :1].expand(t.shape),
+    "one element for all": lambda t: t[:1, :1, :1, :1].expand(t.shape),
+    "lazily negated": torch._neg_view,
+}
+
+
+@pytest.mark.parametrize("fetch", [False, True])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+def test_layouts(layout, fetch, monkeypatch):
+    """V in another layout than K; and of the gradient that arrives too: that of a sum is one element for all."""
+    monkeypatch.setattr(module, "fetches", lambda device: fetch)
+    x = inputs(20, 33, 24, True, B=2)
+    for names in (("q", "v"), ("k", "grad")):
+        assert_right(x._replace(**{name: layout(getattr(x, name)) for name in names}))
+
+
+@given(data=st.data())
+@settings(deadline=None, max_examples=12)
+def test_any_shape(data):
+    B, heads_kv, group = (data.draw(st.integers(1, 2)) for _ in range(3))
+    M, N, D = (data.draw(st.integers(1, most)) for most in (70, 70, 40))
+    causal = data.draw(st.booleans())
+    assert_right(inputs(M, N, D, causal, B=B, H=heads_kv * group, heads_kv=heads_kv))
+
+
+def test_every_run_gives_the_same_bits():
+    x = inputs(70, 90, 32, True, torch.float16, H=4)
+    first, second = gradients(x), gradients(x)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_row_sums():
+    x = inputs(37, 53, 24, B=2)
+    delta = row_sums(x.q, x.grad)
+    assert torch.allclose(delta, (x.q * x.grad).sum(-1), atol=1e-5)
+    assert torch.equal(delta, row_sums(x.q, x.grad.transpose(1, 2).contiguous().transpose(1, 2)))
+
+
+# How the work is cut up
+
+TABLES = {"fetched": FETCHED, "loaded": LOADED, "scalar": SCALAR}
+CHOICES = [
+    (name, most, tiles) for name, table in TABLES.items() for most, choices in table.items() for tiles in choices
+]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("table, D, tiles", CHOICES, ids=str)
+def test_every_choice_of_tiles(table, D, tiles, causal, monkeypatch):
+    """At lengths that no tile divides, in heads that fill the tiles' rows."""
+    dtype = torch.float32 if table == "scalar" else torch.float16
+    limit = TARGETS["sm_90"].shared_per_program if INTERPRETED else shared_limit()
+    if shared_bytes(*tiles, D, dtype) > limit:
+        pytest.skip("this GPU has too little shared memory")
+    monkeypatch.setattr(module, "tiles_for", lambda *arguments: tiles)
+    monkeypatch.setattr(module, "fetches", lambda device: table == "fetched")
+    assert_right(inputs(150, 170, D, causal, dtype, H=1, heads_kv=1))
+
+
+def shared_limit() -> int:
+    return torch.cuda.get_device_properties(DEVICE).shared_memory_per_block_optin
+
+
+DEVICES = {
+    "H200": ((9, 0), 227 * 1024),
+    "B200": ((10, 0), 227 * 1024),
+    "A100": ((8, 0), 163 * 1024),
+    "RTX 4090": ((8, 9), 99 * 1024),
+    "RTX 5090": ((12, 0), 99 * 1024),
+    "T4": ((7, 5), 64 * 1024),
+}
+
+
+def tiles_on(name, D, dtype, monkeypatch) -> tuple[Tiles, Tiles]:
+    capability, limit = DEVICES[name]
+
+    class Properties:
+        shared_memory_per_block_optin = limit
+
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
+    return tiles_for(D, dtype, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("name", DEVICES)
+def test_tiles_fit_the_device(name, monkeypatch):
+    for dtype in DTYPES:
+        for D in (1, 16, 64, 65, 128) + (256,) * ((name, dtype) != ("T4", torch.float32)):
+            tiles = tiles_on(name, D, dtype, monkeypatch)
+            assert shared_bytes(*tiles, D, dtype) <= DEVICES[name][1]
+
+
+def test_tiles_of_known_devices(monkeypatch):
+    assert tiles_on("H200", 128, torch.bfloat16, monkeypatch) == FETCHED[128][0]
+    assert tiles_on("A100", 80, torch.float16, monkeypatch) == LOADED[128][0]
+    assert tiles_on("A100", 64, torch.float32, monkeypatch) == SCALAR[128][0]
+    assert tiles_on("RTX 5090", 64, torch.bfloat16, monkeypatch) == LOADED[64][0]
+    with pytest.raises(ValueError, match="heads of 256 elements of torch.float32 needs more than 65,536 bytes"):
+        tiles_on("T4", 256, torch.float32, monkeypatch)
+
+
+IN_PLACE = {
+    "contiguous": torch.empty(2, 3, 24, 16),
+    "length before heads": torch.empty(2, 24, 3, 16).transpose(1, 2),
+    "part of wider rows": torch.empty(2, 3, 24, 64)[..., 8:24],
+    "one batch of a strange stride": torch.empty(900).as_strided((1, 3, 24, 12), (7, 300, 12, 1)),
+}
+COPIED = {
+    "rows of odd length": torch.randn(2, 3, 24, 13),
+    "an odd start": torch.randn(2, 3, 24, 16)[..., 1:13],
+    "every other element": torch.randn(2, 3, 24, 32)[..., ::2],
+    "one head for all": torch.randn(2, 1, 24, 16).expand(2, 3, 24, 16),
+}
+
+
+@pytest.mark.parametrize("t", IN_PLACE.values(), ids=IN_PLACE)
+def test_what_is_fetched_where_it_lies(t):
+    assert fetchable(t) is t
+
+
+@pytest.mark.parametrize("t", COPIED.values(), ids=COPIED)
+def test_what_is_copied_first(t):
+    copy = fetchable(t)
+    assert torch.equal(copy, t) and copy.data_ptr() != t.data_ptr()
+    assert all(stride * t.element_size() % 16 == 0 for stride in copy.stride()[:3]) and copy.stride(3) == 1
+
+
+@interpreted
+def test_tiles_that_nobody_sees_are_not_computed():
+    """Of 4 x 4 tiles of 16 queries by 16 keys, causal needs ten."""
+    x = inputs(64, 64, 16, True, H=1, heads_kv=1)
+    tiles = Tiles(16, 16, 4, 1)
+    with pytest.MonkeyPatch.context() as patch, trace() as t:
+        patch.setattr(module, "tiles_for", lambda *arguments: (tiles, tiles))
+        gradients(x)
+    by_keys, by_queries = t.launches[1:]
+    rows = 16 * 16  # elements of a tile of rows
+    for launch, streamed in ((by_keys, ("q_source", "grad_source")), (by_queries, ("k_source", "v_source"))):
+        for name in streamed:
+            loads = [access for access in launch.accesses if access.tensor == name]
+            assert sum(int(access.mask.sum()) for access in loads) == 10 * rows
+
+
+@interpreted
+def test_no_offset_wraps_past_two_to_the_31():
+    """One head of 2**27 + 40 queries of 16 elements, of which the programs of the last tiles run."""
+    M = 2**27 + 40
+    q = torch.empty(1, 1, M, 16, dtype=torch.float16)
+    generator = torch.Generator().manual_seed(0)
+    q[:, :, -40:] = torch.randn(40, 16, generator=generator)
+    k = torch.randn(1, 1, 40, 16, generator=generator).half()
+    lse = torch.empty(1, 1, M)
+    out, lse[:, :, -40:] = forward(q[:, :, -40:], k, k, False, 0.25)
+    delta = torch.empty(1, 1, M)
+    delta[:, :, -40:] = (out.float() * q[:, :, -40:].float()).sum(-1)
+    dq = torch.empty_like(q)
+    options = {"GROUP": 1, "IS_CAUSAL": False, "D": 16, "BLOCK_D": 16, "BLOCK_M": 64, "BLOCK_N": 64, "FETCH": False}
+    with trace(programs=[0]) as t:  # the last tile goes first
+        attention_dq_kernel[(M // 64 + 1,)](q, k, k, q, lse, delta, dq, 1, M, 40, 0.25, **options)
+    assert not t.out_of_bounds
+    exact, _, _ = attention_backward_reference(*(q[:, :, -40:],) * 2, k, k, False, 0.25)
+    assert torch.allclose(dq[:, :, -40:].double(), exact, atol=2e-3)
+
+
+# The compiler
+
+
+def compile_passes(target, D, tiles, dtype=torch.float16, causal=True, fetch=False):
+    """Return the code of both passes at a length that 16 divides."""
+    x = torch.empty(2, 4, 1024, D, dtype=dtype, device="meta")
+    row = torch.empty(2, 4, 1024, device="meta")
+    constants = {"GROUP": 1, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch, "target": target}
+    sizes = (4, 1024, 1024, 0.125)
+    by_keys, by_queries = ((*one.sources(x, x, x, x, fetch), row, row) for one in tiles)
+    return (
+        compiled(attention_dk_dv_kernel, *by_keys, x, x, *sizes, **constants, **tiles[0]._asdict()),
+        compiled(attention_dq_kernel, *by_queries, x, *sizes, **constants, **tiles[1]._asdict()),
+    )
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("D", FETCHED)
+def test_hopper_fetches_multiplies_and_spills_nothing(D, causal):
+    tiles = FETCHED[D][0]
+    for code in compile_passes("sm_90", D, tiles, torch.bfloat16, causal, fetch=True):
+        assert code.spills == 0
+        assert code.count("cp.async.bulk.tensor") > 0 and code.count("wgmma.mma_async") > 0
+        assert code.shared <= shared_bytes(*tiles, D, torch.bfloat16)
+
+
+@pytest.mark.parametrize("D", LOADED)
+def test_ampere_spills_nothing(D):
+    for tiles in LOADED[D]:
+        for code in compile_passes("sm_80", D, tiles):
+            assert code.spills == 0 and code.count("mma.sync") > 0
+            assert code.count("cp.async") > 0 or tiles[0].num_stages == 1
+            assert code.shared <= shared_bytes(*tiles, D, torch.float16)
+
+
+@pytest.mark.parametrize("D", SCALAR)
+def test_fp32_spills_nothing(D):
+    for code in compile_passes("sm_80", D, SCALAR[D][0], torch.float32):
+        assert code.spills == 0 and code.shared <= shared_bytes(*SCALAR[D][0], D, torch.float32)
+
+
+OTHERS = {
+    "sm_75": (64, SCALAR[128][0], False),
+    "sm_86": (128, LOADED[128][0], False),
+    "sm_100": (128, FETCHED[128][0], True),
+    "gfx942": (128, LOADED[128][1], False),
+}
+
+
+@pytest.mark.parametrize("target", OTHERS)
+def test_compiles_for(target):
+    D, tiles, fetch = OTHERS[target]
+    assert all(code.spills == 0 for code in compile_passes(target, D, tiles, fetch=fetch))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA GPUs")
+def test_runs_on_the_device_of_its_inputs():
+    x = inputs(70, 90, 64, True, torch.float16)
+    moved = Inputs(*(t.to("cuda:1") for t in x[:4]), x.causal, x.scale)
+    assert torch.cuda.current_device() == 0
+    for there, here in zip(gradients(moved), gradients(x), strict=True):
+        assert there.device == moved.q.device and torch.equal(there.to(here.device), here)
