@@ -113,29 +113,33 @@ class HostWatch(TorchDispatchMode):
     @contextmanager
     def watching_launches(self):
         """Count launches, and look away while one runs: what Triton does with torch is not the host's doing."""
+        from triton.runtime import driver
         from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
 
-        originals = {kind: kind.run for kind in (InterpretedFunction, JITFunction)}
+        methods = [(InterpretedFunction, "run"), (JITFunction, "run")]
+        if not INTERPRETED:  # a kernel that was compiled before may be launched without its JITFunction
+            methods.append((driver.active.launcher_cls, "__call__"))
+        originals = [(kind, name, getattr(kind, name)) for kind, name in methods]
 
         def watched(original):
-            def run(kernel, *args, **kwargs):
+            def run(launcher, *args, **kwargs):
                 outer, self.launching = self.launching, True
                 try:
-                    return original(kernel, *args, **kwargs)
+                    return original(launcher, *args, **kwargs)
                 finally:
                     self.launching = outer
-                    self.launches += not kwargs.get("warmup", False)
+                    self.launches += not outer and not kwargs.get("warmup", False)
 
             return run
 
-        for kind, original in originals.items():
-            kind.run = watched(original)
+        for kind, name, original in originals:
+            setattr(kind, name, watched(original))
         try:
             yield
         finally:
-            for kind, original in originals.items():
-                kind.run = original
+            for kind, name, original in originals:
+                setattr(kind, name, original)
 
 
 LIBRARIES = tuple(

@@ -350,6 +350,20 @@ def test_a_gpu_finds_what_needs_no_trace(name):
     assert (verdict.passed, verdict.reason) == (False, WRONG_ON_GPU[name]), str(verdict)
 
 
+@on_gpu
+@pytest.mark.gpu
+def test_a_gpu_sees_the_launch_of_a_kernel_that_was_compiled_before():
+    def launch_compiled(x, y, alpha):
+        out, grid = torch.empty_like(x), (triton.cdiv(x.numel(), BLOCK), 1, 1)
+        arguments = (x, y, out, x.numel(), alpha, BLOCK)
+        if x.numel():
+            scale_add_kernel.warmup(*arguments, grid=grid)[grid](*arguments)
+        return out
+
+    verdict = judge(SCALE_ADD, launch_compiled)
+    assert verdict.passed, str(verdict)
+
+
 @interpreted
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_answers_fail_for_their_reason(name):
