@@ -1,12 +1,14 @@
 """out = activation(a @ b + bias): a product of matrices, tile by tile, and all that follows before a tile is stored."""
 
 import functools
+from collections.abc import Callable
 
 import torch
 import triton
 import triton.language as tl
 
 from kernels import matmul_hopper as hopper
+from kernels.launch import Address, Launcher, Looks, looks, stand_in
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
 PRECISIONS = ("ieee", "tf32")
@@ -196,27 +198,54 @@ def matmul(
     On a Hopper GPU large products go to `matmul_hopper`, which copies inputs that its copy engine cannot read.
     Raises TypeError for anything but tensors, and ValueError for shapes, dtypes or devices that do not go together.
     """
+    check_tensors(a, b, bias)
+    if a.is_cuda and a.get_device() != torch.cuda.current_device():
+        with torch.cuda.device_of(a):
+            return matmul(a, b, bias, activation, precision)
+    if precision is None and a.dtype == torch.float32:
+        precision = default_precision()
+    a, b, bias = a.resolve_neg(), b.resolve_neg(), None if bias is None else bias.resolve_neg().contiguous()
+    product = product_for(looks(a), looks(b), None if bias is None else looks(bias), activation, precision)
+    return product(a, b, bias)
+
+
+@functools.lru_cache(maxsize=1024)
+def product_for(
+    a: Looks, b: Looks, bias: Looks | None, activation: str | None, precision: str | None
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]:
+    """Return the function of a, b and bias that multiplies matrices of these looks.
+
+    All that can be known without their values is checked and decided here, once. The current device must be theirs.
+    """
     check_operands(a, b, bias, activation, precision)
     M, N = a.shape[0], b.shape[1]
-    bias = None if bias is None else bias.contiguous()
-    with torch.cuda.device_of(a):
-        if M * N > 0 and suits_hopper(M, N, a.shape[1], a.dtype, a.device):
-            return hopper.matmul_hopper(a, b, bias, activation)
-        out = a.new_empty((M, N), dtype=result_dtype(a.dtype))
-        if out.numel() > 0:
-            launch(a, b, bias, out, activation, precision or default_precision())
-    return out
+    if M * N == 0:
+        return lambda a, b, bias: a.new_empty((M, N), dtype=result_dtype(a.dtype))
+    if suits_hopper(a, b, precision):
+        return hopper.product_for(a, b, bias, activation)
+    return portable_product(a, b, bias, activation, precision)
 
 
-def launch(a, b, bias, out, activation, precision) -> None:
-    """Launch `matmul_kernel`, one program for each tile of out."""
-    M, N = out.shape
+def portable_product(a: Looks, b: Looks, bias: Looks | None, activation, precision) -> Callable:
+    """Return a function that launches `matmul_kernel`, one program for each tile of the result."""
+    (M, K), N, dtype = a.shape, b.shape[1], result_dtype(a.dtype)
     precision = precision if a.dtype == torch.float32 else "tf32"
     config = config_for(M, N, a.dtype, precision, a.device)
-    grid = (triton.cdiv(M, config.kwargs["BLOCK_M"]) * triton.cdiv(N, config.kwargs["BLOCK_N"]),)
-    sizes = (M, N, a.shape[1], *a.stride(), *b.stride(), *out.stride())
-    options = {**config.all_kwargs(), "GROUP": GROUP, "ACTIVATION": activation, "PRECISION": precision}
-    matmul_kernel[grid](a, b, bias, out, *sizes, **options)
+    grid = (triton.cdiv(M, config.kwargs["BLOCK_M"]) * triton.cdiv(N, config.kwargs["BLOCK_N"]), 1, 1)
+    rest = (M, N, K, *a.strides, *b.strides, N, 1, *config.kwargs.values(), GROUP, activation, precision)
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    if isinstance(matmul_kernel, triton.runtime.JITFunction):
+        alike = (stand_in(a), stand_in(b), bias and stand_in(bias), Address(0, dtype), *rest)
+        launch = Launcher(matmul_kernel, grid, alike, **options)
+    else:  # the interpreter compiles nothing
+        launch = functools.partial(matmul_kernel[grid], **options)
+
+    def product(a, b, bias):
+        out = a.new_empty(M, N, dtype=dtype)
+        launch(a, b, bias, out, *rest)
+        return out
+
+    return product
 
 
 GROUP = 8  # rows of tiles that share the columns of b while those are in the L2 cache
@@ -242,7 +271,7 @@ SHORT_CONFIGS = [
     config(16, 32, 64, 4, 3),
     config(16, 32, 32, 4, 2),
 ]
-SCALAR_CONFIG = config(32, 64, 16, 4, 2)  # without tensor cores, a program holds its operands in registers
+SCALAR_CONFIG = config(64, 64, 16, 4, 3)  # without tensor cores, a program holds its operands in registers
 INTERPRETER_CONFIG = config(32, 32, 32, 4, 1)
 
 
@@ -287,15 +316,12 @@ def shared_limit(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
-def suits_hopper(M: int, N: int, K: int, dtype: torch.dtype, device: torch.device) -> bool:
+def suits_hopper(a: Looks, b: Looks, precision: str | None) -> bool:
     """Return whether `matmul_hopper` can compute this product and is worth its setting up."""
+    (M, K), N = a.shape, b.shape[1]
     large = min(M, N) > SHORT and M * N * K >= 2**24
-    return (
-        large
-        and dtype in hopper.DTYPES
-        and device.type == "cuda"
-        and torch.cuda.get_device_capability(device) == (9, 0)
-    )
+    hopper_gpu = a.device.type == "cuda" and torch.cuda.get_device_capability(a.device) == (9, 0)
+    return large and hopper_gpu and (a.dtype, precision) != (torch.float32, "ieee")
 
 
 def default_precision() -> str:
@@ -308,21 +334,25 @@ def result_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.bfloat16 if dtype.itemsize == 1 else dtype
 
 
-def check_operands(a, b, bias, activation, precision) -> None:
-    """Raise TypeError or ValueError, naming what is wrong, unless `matmul` can take these arguments."""
-    tensors = {"a": a, "b": b} if bias is None else {"a": a, "b": b, "bias": bias}
-    for name, t in tensors.items():
+def check_tensors(a, b, bias) -> None:
+    """Raise TypeError or ValueError, naming what is wrong, unless these are dense tensors; bias may be None."""
+    for name, t in (("a", a), ("b", b)) if bias is None else (("a", a), ("b", b), ("bias", bias)):
         if not isinstance(t, torch.Tensor):
             raise TypeError(f"matmul takes tensors, and {name} is a {type(t).__name__}")
         if t.layout != torch.strided:
             raise ValueError(f"matmul takes dense tensors, and {name} is {t.layout}")
+
+
+def check_operands(a: Looks, b: Looks, bias: Looks | None, activation, precision) -> None:
+    """Raise ValueError, naming what is wrong, unless `matmul` can take tensors of these looks."""
+    for name, t in ("b", b), ("bias", bias or a):
         if t.device != a.device:
             raise ValueError(f"all tensors must be on one device, and a is on {a.device}, {name} on {t.device}")
-    if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
+    if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[1] != b.shape[0]:
         raise ValueError(f"a and b must be [M, K] and [K, N], not {tuple(a.shape)} and {tuple(b.shape)}")
     if a.dtype != b.dtype or a.dtype not in DTYPES:
         raise ValueError(f"a and b must have one dtype of {', '.join(map(str, DTYPES))}, not {a.dtype} and {b.dtype}")
-    if a.dtype.itemsize == 1 and a.is_cuda and torch.cuda.get_device_capability(a.device) < (8, 9):
+    if a.dtype.itemsize == 1 and a.device.type == "cuda" and torch.cuda.get_device_capability(a.device) < (8, 9):
         raise ValueError(f"{torch.cuda.get_device_name(a.device)} has no 8-bit floats: convert to torch.float16 first")
     if bias is not None and (bias.shape != b.shape[1:] or bias.dtype != result_dtype(a.dtype)):
         wanted = f"[{b.shape[1]}] of {result_dtype(a.dtype)}"

@@ -5,6 +5,7 @@ Written in Gluon, the layer below Triton, where layouts, barriers and the divisi
 
 import functools
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
@@ -20,11 +21,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels.launch import Address, Launcher, Looks, looks, stand_in
+
 HALF = 64  # rows of a tile that one consumer owns
 BLOCK_M = 2 * HALF
 ROW_BYTES = 128  # of a block in shared memory: the widest pattern that keeps its banks free of conflicts
 GROUP = 16  # rows of tiles that share the columns of b while those are in the L2 cache
-DTYPES = {torch.float16: gl.float16, torch.bfloat16: gl.bfloat16, torch.float8_e4m3fn: gl.float8e4nv}
+SHARED = 226 * 1024  # bytes of shared memory for blocks; barriers take some of the remaining kilobyte
+DTYPES = {
+    torch.float16: gl.float16,
+    torch.bfloat16: gl.bfloat16,
+    torch.float8_e4m3fn: gl.float8e4nv,
+    torch.float32: gl.float32,
+}
 
 
 @gluon.jit
@@ -181,108 +190,120 @@ def matmul_hopper(
     or None; activation: None, "relu", "leaky_relu" or "gelu". `kernels.matmul.matmul` sees to all that.
 
     The copy engine (TMA) reads matrices whose rows or columns lie one after the other and start at multiples of 16
-    bytes. Others are copied first, as are 8-bit ones unless K is the contiguous axis of both, which is how the tensor
-    cores want them; and where 8 does not divide N, the result is copied out of a wider one.
+    bytes. Others are copied first, as are 8-bit and fp32 ones unless K is the contiguous axis of both, which is how the
+    tensor cores want them; and where 8 does not divide N, the result is copied out of a wider one.
+    fp32 is multiplied as TF32: rounded to 10 bits of mantissa.
     Sums of 8-bit products keep some 14 bits on their way, as in torch._scaled_mm with use_fast_accum=True.
     """
-    (M, K), N, bits8 = a.shape, b.shape[1], a.dtype.itemsize == 1
-    a_rows, a_by_rows = fetchable(a, (1,) if bits8 else (1, 0))
-    b_rows, b_by_rows = fetchable(b, (0,) if bits8 else (1, 0))
-    out = a.new_empty((M, round_up(N, 8)), dtype=torch.bfloat16 if bits8 else a.dtype)
-    plan = plan_for(M, N, K, a.dtype, a_by_rows, b_by_rows, activation, a.device)
-    arguments = (
-        descriptor(a_rows.data_ptr(), a.dtype, a_rows.shape, a_rows.stride(), plan.a_block),
-        descriptor(b_rows.data_ptr(), b.dtype, b_rows.shape, b_rows.stride(), plan.b_block),
-        descriptor(out.data_ptr(), out.dtype, out.shape, out.stride(), plan.out_block),
-        bias,
-        N,
-        *plan.constants,
-    )
-    # At every launch Triton works out which compiled kernel the arguments call for; for ours this pair decides it.
-    kind = plan.kind, None if bias is None else bias.dtype
-    if kind in COMPILED:
-        COMPILED[kind][plan.grid](*arguments)
-    else:
-        COMPILED[kind] = matmul_hopper_kernel[plan.grid](*arguments, num_warps=4)
-    return out if out.shape[1] == N else out[:, :N].contiguous()
+    return product_for(looks(a), looks(b), None if bias is None else looks(bias), activation)(a, b, bias)
 
 
-COMPILED: dict = {}
+class Rows(NamedTuple):
+    """A matrix as the copy engine reads it: row by row as memory lies, whether these are its rows or its columns."""
+
+    axis: int  # of the matrix, along which these rows run
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+    copied: bool  # whether the matrix must first be copied to lie like this
 
 
-def fetchable(t: torch.Tensor, along: tuple[int, ...]) -> tuple[torch.Tensor, bool]:
-    """Return t or a copy as TMA reads it, row by row as memory lies, and whether these are rows of t, not its columns.
-
-    along: the axes of t that may be contiguous, the preferred one first.
-    """
+def rows_of(t: Looks, along: tuple[int, ...]) -> Rows:
+    """Return how TMA reads a matrix. along: the axes that may be contiguous, the preferred one first."""
+    unit = 16 // t.dtype.itemsize
     for axis in along:
-        rows = t if axis == 1 else t.t()
-        stride_row, stride_column = rows.stride()
-        aligned = stride_row * t.element_size() % 16 == 0 and t.data_ptr() % 16 == 0
-        if stride_column == 1 and stride_row >= rows.shape[1] and aligned:
-            return rows, axis == 1
-    axis = next((axis for axis in along if t.stride(axis) == 1), along[0])
-    rows = t if axis == 1 else t.t()
-    wide = rows.new_empty((rows.shape[0], round_up(rows.shape[1], 16 // t.element_size())))
-    return wide[:, : rows.shape[1]].copy_(rows), axis == 1
+        shape, strides = (t.shape, t.strides) if axis == 1 else (t.shape[::-1], t.strides[::-1])
+        if strides[1] == 1 and strides[0] >= shape[1] and strides[0] % unit == 0 and t.aligned:
+            return Rows(axis, shape, strides, copied=False)
+    axis = next((axis for axis in along if t.strides[axis] == 1), along[0])
+    shape = t.shape if axis == 1 else t.shape[::-1]
+    return Rows(axis, shape, (round_up(shape[1], unit), 1), copied=True)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How products of one shape and layout are cut up: all that does not depend on where the matrices lie."""
-
-    a_block: tuple[int, int]
-    b_block: tuple[int, int]
-    out_block: tuple[int, int]
-    grid: tuple[int, int, int]
-    constants: tuple  # the arguments of the kernel after N
-    kind: tuple  # what the compiled kernel depends on, but for the bias
+def fetchable(t: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Return a tensor whose memory TMA can read as `rows` says: t itself, or a copy."""
+    if not rows.copied:
+        return t
+    wide = t.new_empty((rows.shape[0], rows.strides[0]))
+    return wide[:, : rows.shape[1]].copy_(t if rows.axis == 1 else t.t())
 
 
-@functools.lru_cache(maxsize=1024)
-def plan_for(M, N, K, dtype, a_by_rows: bool, b_by_rows: bool, activation: str | None, device: torch.device) -> Plan:
-    """Return the plan of a product: a function of what stands here alone, so that no call has to try anything out."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    BLOCK_N, STAGES = tile_shape(M, N, sms)
-    BLOCK_K = ROW_BYTES // dtype.itemsize
-    tiles_m, tiles_n, tiles_k = triton.cdiv(M, BLOCK_M), triton.cdiv(N, BLOCK_N), triton.cdiv(K, BLOCK_K)
-    constants = (GROUP, BLOCK_K, STAGES, a_by_rows, b_by_rows, activation)
-    return Plan(
-        a_block=(HALF, BLOCK_K) if a_by_rows else (BLOCK_K, HALF),
-        b_block=(BLOCK_K, BLOCK_N) if b_by_rows else (BLOCK_N, BLOCK_K),
-        out_block=(HALF, BLOCK_N),
-        grid=(min(sms, tiles_m * tiles_n), 1, 1),
-        constants=(tiles_m, tiles_n, tiles_k, *constants),
-        kind=(device, dtype, BLOCK_N, *constants),
-    )
+@dataclass(frozen=True, eq=False)
+class Product:
+    """How matrices of given looks are multiplied: all that does not depend on where they lie."""
 
-
-def tile_shape(M: int, N: int, sms: int) -> tuple[int, int]:
-    """Return BLOCK_N and STAGES: the widest tile that leaves few multiprocessors idle, with as many stages as fit."""
-    tiles_m = triton.cdiv(M, BLOCK_M)
-    for BLOCK_N, STAGES in ((256, 3), (128, 6)):
-        if tiles_m * triton.cdiv(N, BLOCK_N) >= 0.75 * sms and BLOCK_N < 2 * N:
-            return BLOCK_N, STAGES
-    return 64, 8
-
-
-@dataclass(frozen=True)
-class Address:
-    """Stands for a tensor in a descriptor: descriptors are kept, and must not keep memory from being freed."""
-
-    pointer: int
+    a_rows: Rows
+    b_rows: Rows
+    columns: int  # of the result
+    wide: tuple[int, int]  # its shape in memory that the copy engine can write
     dtype: torch.dtype
+    described: tuple[tuple, ...]  # what `descriptor` needs to know of a, b and the result besides their addresses
+    constants: tuple  # the arguments of the kernel after bias_ptr
+    launch: Launcher
 
-    def data_ptr(self) -> int:
-        """Return the address, as a tensor does."""
-        return self.pointer
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """Return the product of two matrices of these looks."""
+        a, b = fetchable(a, self.a_rows), fetchable(b, self.b_rows)
+        out = a.new_empty(*self.wide, dtype=self.dtype)
+        self.launch(*encoded(self, a.data_ptr(), b.data_ptr(), out.data_ptr()), bias, *self.constants)
+        return out if self.columns == self.wide[1] else out[:, : self.columns].contiguous()
 
 
 @functools.lru_cache(maxsize=1024)
-def descriptor(pointer: int, dtype: torch.dtype, shape: tuple, strides: tuple, block: tuple) -> TensorDescriptor:
-    """Return what TMA has to know to move blocks of a matrix; made once for each place and layout."""
+def encoded(product: Product, *places: int) -> tuple:
+    """Return the encoded descriptors of a, b and the result, which lie at these addresses."""
+    pairs = zip(places, product.described, strict=True)
+    return product.launch.encode(*(descriptor(place, *matrix) for place, matrix in pairs))
+
+
+@functools.lru_cache(maxsize=1024)
+def product_for(a: Looks, b: Looks, bias: Looks | None, activation: str | None) -> Product:
+    """Return the product of matrices of these looks on the current device."""
+    (M, K), N = a.shape, b.shape[1]
+    # The tensor cores can turn blocks of 16-bit numbers around; of others they want K to be the contiguous axis.
+    turned = a.dtype.itemsize == 2
+    a_rows, b_rows = rows_of(a, (1, 0) if turned else (1,)), rows_of(b, (1, 0) if turned else (0,))
+    a_by_rows, b_by_rows = a_rows.axis == 1, b_rows.axis == 1
+    dtype, wide = torch.bfloat16 if a.dtype.itemsize == 1 else a.dtype, (M, round_up(N, 8))
+    sms = torch.cuda.get_device_properties(a.device).multi_processor_count
+    BLOCK_N, STAGES = tile_shape(M, N, dtype.itemsize, sms)
+    BLOCK_K = ROW_BYTES // a.dtype.itemsize
+    tiles_m, tiles_n, tiles_k = triton.cdiv(M, BLOCK_M), triton.cdiv(N, BLOCK_N), triton.cdiv(K, BLOCK_K)
+    # Tensor cores cut off what TF32 lacks of an fp32 number; rounding it on the way more than halves the error.
+    rounded = a.dtype == torch.float32
+    described = (
+        (a.dtype, a_rows.shape, a_rows.strides, (HALF, BLOCK_K) if a_by_rows else (BLOCK_K, HALF), rounded),
+        (b.dtype, b_rows.shape, b_rows.strides, (BLOCK_K, BLOCK_N) if b_by_rows else (BLOCK_N, BLOCK_K), rounded),
+        (dtype, wide, (wide[1], 1), (HALF, BLOCK_N)),
+    )
+    constants = (N, tiles_m, tiles_n, tiles_k, GROUP, BLOCK_K, STAGES, a_by_rows, b_by_rows, activation)
+    alike = (*(descriptor(0, *matrix) for matrix in described), bias and stand_in(bias), *constants)
+    launch = Launcher(matmul_hopper_kernel, (min(sms, tiles_m * tiles_n), 1, 1), alike, num_warps=4)
+    return Product(
+        a_rows=a_rows, b_rows=b_rows, columns=N, wide=wide, dtype=dtype, described=described, constants=constants,
+        launch=launch,
+    )  # fmt: skip
+
+
+def tile_shape(M: int, N: int, itemsize: int, sms: int) -> tuple[int, int]:
+    """Return BLOCK_N and STAGES: the widest tile that leaves few multiprocessors idle, with as many stages as fit.
+
+    itemsize: bytes of an element of the result, of which a whole tile waits in shared memory to be stored.
+    """
+    for BLOCK_N in (256, 128, 64):
+        STAGES = (SHARED - BLOCK_M * BLOCK_N * itemsize) // ((BLOCK_M + BLOCK_N) * ROW_BYTES)
+        enough = triton.cdiv(M, BLOCK_M) * triton.cdiv(N, BLOCK_N) >= 0.75 * sms and BLOCK_N < 2 * N
+        if BLOCK_N == 64 or (enough and STAGES >= 3):
+            return BLOCK_N, STAGES
+
+
+def descriptor(
+    pointer: int, dtype: torch.dtype, shape: tuple, strides: tuple, block: tuple, rounded: bool = False
+) -> TensorDescriptor:
+    """Return what TMA has to know to move blocks of a matrix. rounded: whether it rounds fp32 numbers to TF32."""
     layout = gl.NVMMASharedLayout.get_default_for(list(block), DTYPES[dtype])
-    return TensorDescriptor(Address(pointer, dtype), list(shape), list(strides), list(block), layout)
+    made = TensorDescriptor(Address(pointer, dtype), list(shape), list(strides), list(block), layout)
+    made.round_f32_to_tf32 = rounded  # a parameter from Triton 3.7 on
+    return made
 
 
 def round_up(number: int, unit: int) -> int:

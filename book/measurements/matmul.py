@@ -20,7 +20,14 @@ from kernels.matmul import (
 from lab.bench import Recipe, Unavailable, Workload
 from lab.device import DEVICE
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.float8_e4m3fn}
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "fp8": torch.float8_e4m3fn,
+    "tf32": torch.float32,
+    "fp32": torch.float32,
+}
+K_LAST = ("fp8", "tf32")  # of these, tensor cores want K to be the contiguous axis of both matrices
 FIRST_RUNG = 1024  # the size at which one element a program is timed: at larger ones it takes minutes
 LADDER = 4096  # the size at which all other rungs are
 CACHE = (8192, 16384)  # sizes at which the order of the tiles is
@@ -29,12 +36,16 @@ PIPELINED = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_warps": 8, "num
 
 
 def product(M: int, N: int, K: int, dtype: str) -> Workload:
-    """Two matrices of normal random numbers; those of 8-bit floats lie in memory as the tensor cores want them."""
+    """Two matrices of normal random numbers, b as a layer's weights where the tensor cores want it so.
+
+    How float32 is multiplied is a setting of PyTorch's, which all variants follow.
+    """
 
     def make(generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+        torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
         options = {"generator": generator, "device": DEVICE}
         a, b = torch.randn(M, K, **options), torch.randn(N, K, **options).t()
-        return a.to(DTYPES[dtype]), b.to(DTYPES[dtype]) if dtype == "fp8" else b.contiguous().to(DTYPES[dtype])
+        return a.to(DTYPES[dtype]), (b if dtype in K_LAST else b.contiguous()).to(DTYPES[dtype])
 
     return Workload({"M": M, "N": N, "K": K}, dtype, make)
 
@@ -100,6 +111,8 @@ SQUARES = {
     "bf16": (256, 512, 1024, 2048, 4096, 8192, 16384),
     "fp16": (1024, 2048, 4096, 8192, 16384),
     "fp8": (1024, 2048, 4096, 8192),
+    "tf32": (1024, 4096),
+    "fp32": (1024, 4096),
 }
 
 RECIPE = Recipe(

@@ -56,6 +56,11 @@ def nan_behind_a(g):
     return a.copy_(values(g, 16, 20)), values(g, 20, 16)
 
 
+def complex_product(g):
+    """Their conjugates' imaginary parts are negative in the tensor's flags, not in its memory."""
+    return [torch.complex(t, t) for t in (*product(8, 9, 10)(g), values(g, 10))]
+
+
 def infinite_values(g):
     a, b = product(8, 8, 8)(g)
     a[0, 0], a[1, 1], b[2, 2] = float("inf"), float("nan"), -float("inf")
@@ -82,6 +87,7 @@ CASES = [
     Case("a expanded over rows", lambda g: (values(g, 1, 40).expand(35, 40), values(g, 40, 20))),
     Case("a expanded over K", lambda g: (values(g, 35, 1).expand(35, 40), values(g, 40, 20))),
     Case("a times itself", lambda g: (values(g, 40, 40),) * 2),
+    Case("imaginary parts of conjugates", lambda g: tuple(t.conj().imag for t in complex_product(g))),
     Case("infinities and NaN", infinite_values),
     Case("bias, strided", lambda g: (*product(9, 20, 40)(g), values(g, 80)[::2])),
     Case("activation without bias", lambda g: (*product(9, 20, 40)(g), None, "relu")),
@@ -164,12 +170,25 @@ def test_tf32_keeps_ten_bits():
 
 def test_precision_follows_torch(monkeypatch):
     seen = []
-    monkeypatch.setattr(module, "launch", lambda *arguments: seen.append(arguments[-1]))
+    monkeypatch.setattr(module, "product_for", lambda *looks: lambda *tensors: seen.append(looks[-1]))
     a = torch.ones(2, 2, device=DEVICE)
     for setting in ("highest", "high", "highest"):
         torch.set_float32_matmul_precision(setting)
         matmul(a, a)
     assert seen == ["ieee", "tf32", "ieee"]
+
+
+def test_what_was_decided_for_one_call_is_kept_for_those_that_look_like_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr(module, "check_operands", lambda *looks: asked.append(looks))
+    a, b = product(39, 23, 17)(torch.Generator(DEVICE).manual_seed(0))
+    memory = torch.empty(39 * 23 + 1, device=DEVICE)
+    unaligned = memory[1:].view(39, 23).copy_(a)
+    for known, left in enumerate((a, unaligned, a.t().contiguous().t(), a.half()), start=1):
+        for _ in range(2):
+            right = b.to(left.dtype)
+            assert torch.equal(matmul(left, right), matmul_reference(left, right))
+        assert len(asked) == known
 
 
 # Offsets past 2**31: float8 has one byte an element, and only the pages that hold one are ever touched

@@ -9,7 +9,16 @@ import torch
 
 from kernels import matmul as portable
 from kernels import matmul_hopper as hopper
-from kernels.matmul_hopper import DTYPES, descriptor, fetchable, matmul_hopper, matmul_hopper_kernel, tile_shape
+from kernels.launch import looks
+from kernels.matmul_hopper import (
+    DTYPES,
+    descriptor,
+    fetchable,
+    matmul_hopper,
+    matmul_hopper_kernel,
+    rows_of,
+    tile_shape,
+)
 from lab.compiler import compiled
 from lab.device import DEVICE, INTERPRETED
 
@@ -50,20 +59,19 @@ def test_layouts_compile_without_spills(by_rows):
     looked_at(compile_kernel(torch.float16, 256, 3, *by_rows))
 
 
-@pytest.mark.parametrize("tile", [(256, 3), (128, 6), (64, 8)])
+@pytest.mark.parametrize("size", [8192, 1536, 512])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tiles_compile_without_spills(tile, dtype):
-    looked_at(compile_kernel(dtype, *tile, b_by_rows=dtype.itemsize > 1))
+def test_tiles_compile_without_spills(size, dtype):
+    tile = tile_shape(size, size, portable.result_dtype(dtype).itemsize, 132)
+    code = compile_kernel(dtype, *tile, b_by_rows=dtype.itemsize == 2)
+    looked_at(code)
+    assert code.shared <= 227 * 1024
 
 
 def test_tiles_grow_narrow_until_every_multiprocessor_has_one():
-    assert [tile_shape(size, size, 132) for size in (8192, 2048, 1536, 1024, 512)] == [
-        (256, 3),
-        (256, 3),
-        (128, 6),
-        (64, 8),
-        (64, 8),
-    ]
+    sizes = 8192, 2048, 1536, 1024, 512
+    assert [tile_shape(size, size, 2, 132) for size in sizes] == [(256, 3), (256, 3), (128, 6), (64, 8), (64, 8)]
+    assert [tile_shape(size, size, 4, 132) for size in sizes] == [(128, 5), (128, 5), (128, 5), (64, 8), (64, 8)]
 
 
 @pytest.mark.parametrize("name", ["tile_origin", "activate"])
@@ -83,10 +91,10 @@ def test_gelu_by_polynomial():
 
 
 FETCHED_IN_PLACE = {
-    "rows": torch.empty(24, 16, dtype=torch.float16),
-    "columns": torch.empty(24, 16, dtype=torch.float16).t(),
-    "rows of a wider matrix": torch.empty(24, 64, dtype=torch.float16)[:, 8:24],
-    "an odd length, evenly spaced": torch.empty(24, 16, dtype=torch.float16)[:, :13],
+    "rows": torch.randn(24, 16).half(),
+    "columns": torch.randn(24, 16).half().t(),
+    "rows of a wider matrix": torch.randn(24, 64).half()[:, 8:24],
+    "an odd length, evenly spaced": torch.randn(24, 16).half()[:, :13],
 }
 COPIED = {
     "rows of odd length": torch.randn(9, 13).half(),
@@ -100,27 +108,34 @@ COPIED = {
 
 @pytest.mark.parametrize("t", FETCHED_IN_PLACE.values(), ids=FETCHED_IN_PLACE)
 def test_what_is_fetched_where_it_lies(t):
-    rows, by_rows = fetchable(t, (1, 0))
-    assert rows.data_ptr() == t.data_ptr() and by_rows == (t.stride(1) == 1)
+    rows = rows_of(looks(t), (1, 0))
+    assert fetchable(t, rows) is t and rows.axis == (1 if t.stride(1) == 1 else 0)
+    assert torch.equal(as_fetched(t, rows), t)
 
 
 @pytest.mark.parametrize("t", COPIED.values(), ids=COPIED)
 @pytest.mark.parametrize("along", [(1, 0), (1,), (0,)])
 def test_what_is_copied_first(t, along):
-    rows, by_rows = fetchable(t, along)
-    assert torch.equal(rows if by_rows else rows.t(), t) and int(by_rows) in along
-    assert rows.data_ptr() != t.data_ptr() and rows.stride(1) == 1 and rows.stride(0) * 2 % 16 == 0
+    rows = rows_of(looks(t), along)
+    assert rows.axis in along and rows.strides[1] == 1 and rows.strides[0] * 2 % 16 == 0
+    assert fetchable(t, rows).data_ptr() != t.data_ptr()
+    assert torch.equal(as_fetched(t, rows), t)
+
+
+def as_fetched(t, rows):
+    """Return the matrix that TMA finds in what `fetchable` leaves in memory."""
+    found = fetchable(t, rows).as_strided(rows.shape, rows.strides)
+    return found if rows.axis == 1 else found.t()
 
 
 def test_bytes_want_k_contiguous():
-    assert fetchable(FETCHED_IN_PLACE["rows"], (0,))[1] is False
-    assert fetchable(FETCHED_IN_PLACE["columns"], (1,))[1] is True
+    assert rows_of(looks(FETCHED_IN_PLACE["rows"]), (0,)).copied
+    assert rows_of(looks(FETCHED_IN_PLACE["columns"]), (1,)).copied
 
 
 def test_a_kept_descriptor_keeps_no_memory():
     held = descriptor(4096, torch.float16, (64, 64), (64, 1), (64, 64))
-    assert held is descriptor(4096, torch.float16, (64, 64), (64, 1), (64, 64))
-    assert not isinstance(held.base, torch.Tensor)
+    assert held.base.data_ptr() == 4096 and not isinstance(held.base, torch.Tensor)
 
 
 # On a Hopper GPU
@@ -130,12 +145,16 @@ def matrix(generator, rows, columns, dtype):
     return torch.randn(rows, columns, generator=generator, device=DEVICE).to(dtype)
 
 
+# What tensor cores lose of 8-bit products on their way and of fp32 numbers at once, as shares of two vectors' lengths.
+OWN_ROUNDING = {torch.float8_e4m3fn: 2**-12, torch.float32: 2**-10}
+
+
 def wrong_by(out, a, b, bias=None, activation=None):
     """Return the error as a share of what the rounding of the result, or the tensor core's own for 8 bits, allows."""
     exact = a.double() @ b.double()
     exact = portable.ACTIVATIONS[activation](exact if bias is None else exact + bias.double())
     scale = (a.double().square().sum(1, keepdim=True) * b.double().square().sum(0)).sqrt()
-    budget = torch.finfo(out.dtype).eps * exact.abs() + scale * (2**-12 if a.dtype.itemsize == 1 else 2**-20)
+    budget = torch.finfo(out.dtype).eps * exact.abs() + scale * OWN_ROUNDING.get(a.dtype, 2**-20)
     share = (out.double() - exact).abs() / budget
     return float("inf") if share.isnan().any() else share.max().item()
 
@@ -186,6 +205,14 @@ def test_gelu_at_the_ends():
     expected = torch.nn.functional.gelu(bias)
     assert out[1].isnan() and torch.allclose(out[[0, 2, 3, 4, 5, 7]].float(), expected[[0, 2, 3, 4, 5, 7]], rtol=2**-10)
     assert out[6] == 0  # the limit, where torch.nn.functional.gelu multiplies infinity by zero
+
+
+@needs_hopper
+def test_fp32_is_rounded_not_cut_off():
+    a = torch.full((64, 64), 1 + 0.75 * 2**-10, device=DEVICE)
+    one = torch.eye(64, device=DEVICE)
+    for out in (matmul_hopper(a, one), matmul_hopper(one, a)):
+        assert (out == 1 + 2**-10).all()
 
 
 @needs_hopper
