@@ -237,15 +237,16 @@ class Workload:
 class Recipe:
     """What to time: every variant on every workload. All functions take the workload's inputs.
 
-    `reference` returns the right answer in float64 or float32. `bytes` and `flops` count what the operation cannot do
-    without. The variants named in `calls` are also timed as Python sees them, from an idle GPU to the result. Where the
-    operation is random, `as_drawn(expected, result)` returns the right answer for the choices that `result` shows.
+    `reference` returns the right answer in float64 or float32: one tensor, or a tuple where variants return one, as of
+    gradients. `bytes` and `flops` count what the operation cannot do without. The variants named in `calls` are also
+    timed as Python sees them, from an idle GPU to the result. Where the operation is random,
+    `as_drawn(expected, result)` returns the right answer for the choices that `result` shows.
     """
 
     op: str
     workloads: Sequence[Workload]
     variants: dict[str, Callable | TorchCompiled]
-    reference: Callable[..., torch.Tensor]
+    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
     bytes: Callable[..., int]
     flops: Callable[..., int]
     calls: tuple[str, ...] = field(default=())
@@ -358,12 +359,13 @@ def checked_variants(
 
     Raises MeasurementRefused for a wrong result or an error. Tolerance: twice torch's own error and a rounding step.
     """
-    expected = todo.reference(*inputs)
+    reference = todo.reference(*inputs)
+    expected = joined(reference)
     own_error, functions = 0.0, {}
     for name in sorted(todo.variants, key=lambda name: name != "torch"):
         what = f"{name} at {workload.shape} {workload.dtype}"
         try:
-            function, result = tried(todo.variants[name], inputs, expected, what)
+            function, result = tried(todo.variants[name], inputs, parts(reference), what)
         except Unavailable as reason:
             say(f"{what} left out: {reason}")
             continue
@@ -378,7 +380,7 @@ def checked_variants(
 
 
 def tried(
-    variant: Callable | TorchCompiled, inputs: tuple, expected: torch.Tensor, what: str
+    variant: Callable | TorchCompiled, inputs: tuple, expected: tuple[torch.Tensor, ...], what: str
 ) -> tuple[Callable, torch.Tensor]:
     """Return a variant's function and its first result.
 
@@ -387,7 +389,7 @@ def tried(
     try:
         function = variant.build() if isinstance(variant, TorchCompiled) else variant
         poison_memory(inputs, expected)
-        return function, function(*inputs)
+        return function, joined(function(*inputs))
     except (Unavailable, torch.OutOfMemoryError):
         raise
     except Exception as error:
@@ -397,11 +399,21 @@ def tried(
         raise MeasurementRefused(f"nothing is recorded, since {what} raised {reason}") from error
 
 
-def poison_memory(inputs: tuple, expected: torch.Tensor) -> None:
-    """Leave NaN in the memory that the next result of this shape will get, so that an unwritten one cannot pass."""
+def parts(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """Return the tensors of a result."""
+    return (result,) if isinstance(result, torch.Tensor) else tuple(result)
+
+
+def joined(result: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return a result as one tensor: of several, all elements in a row."""
+    return result if isinstance(result, torch.Tensor) else torch.cat([t.flatten() for t in result])
+
+
+def poison_memory(inputs: tuple, expected: tuple[torch.Tensor, ...]) -> None:
+    """Leave NaN in the memory that the next results of these shapes will get, so that unwritten ones cannot pass."""
     floats = (value for value in inputs if isinstance(value, torch.Tensor) and value.is_floating_point())
-    dtype = next((value.dtype for value in floats), expected.dtype)
-    torch.full(expected.shape, math.nan, dtype=dtype, device=expected.device)
+    dtype = next((value.dtype for value in floats), expected[0].dtype)
+    [torch.full(t.shape, math.nan, dtype=dtype, device=t.device) for t in expected]  # all at once, then none
 
 
 def root_mean_square(values: torch.Tensor) -> float:

@@ -268,6 +268,22 @@ def test_a_wrong_variant_is_not_timed(wrong, complaint, variant):
         measure_one(recipe_of({variant: wrong}))
 
 
+@pytest.mark.parametrize("wrong", [0, 1])
+def test_every_tensor_of_a_result_is_compared(wrong):
+    """As of gradients, which come as a tuple, and need not have one shape."""
+
+    def both(x):
+        return 2 * x, x[:32]
+
+    def one_wrong(x):
+        return tuple(t + 1 if i == wrong else t for i, t in enumerate(both(x)))
+
+    recipe = replace(recipe_of({"torch": both, "triton": both}), reference=lambda x: both(x.double()))
+    assert {row.variant for row in measure_one(recipe)} == {"torch", "triton", "copy"}
+    with pytest.raises(bench.MeasurementRefused, match="triton at N=64 fp32 gives (64|32) wrong elements"):
+        measure_one(replace(recipe, variants={"torch": both, "triton": one_wrong}))
+
+
 def test_torchs_own_error_widens_the_tolerance_but_only_twice():
     def off_by(step: float) -> Callable:
         return lambda x: 2 * x + step
@@ -398,8 +414,8 @@ def test_an_unwritten_result_does_not_show_an_earlier_right_one():
     expected = 2 * x.double()
     double(x)
     assert torch.empty_like(x).equal(2 * x), "the allocator should hand out the memory that was freed last"
-    bench.poison_memory((x,), expected)
-    assert torch.empty_like(x).isnan().all()
+    bench.poison_memory((x,), (expected, expected))
+    assert all(result.isnan().all() for result in [torch.empty_like(x), torch.empty_like(x)])
 
 
 @pytest.mark.gpu
