@@ -30,7 +30,7 @@ class Gradebook:
         """Open a gradebook, or begin one. Raises CourseError for a file that is none, or cannot be written."""
         self.path = path
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # marks are nobody else's business
             self.connection = sqlite3.connect(path, timeout=WAIT_SECONDS)
             self.connection.execute("pragma synchronous = full")  # a mark that was shown survives a power cut
             with self.connection:

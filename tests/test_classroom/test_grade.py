@@ -1,6 +1,8 @@
 """From a submission to a result in the gradebook, whatever happens on the way."""
 
 import json
+import os
+import pickle
 import random
 import signal
 import subprocess
@@ -11,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from classroom import cluster, sandbox
+from classroom import cluster, replay, sandbox
 from classroom.assignment import assignment_of
 from classroom.collect import Submission
 from classroom.course import course_for_sandboxes, readable
@@ -134,6 +136,41 @@ def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
 
 
 @interpreted
+@sandboxed
+@pytest.mark.slow
+def test_students_leave_nothing_in_memory():
+    """Ten more, whose answers a witness repeats, find a grader and its witness as large as two did."""
+    sizes = []
+    for student in range(12):
+        grade_one(job(handed_in({}), str(student), report=False))
+        own = int(Path("/proc/self/statm").read_text().split()[1]) * sandbox.PAGE
+        sizes.append((own, sandbox.usage(replay.nursery[0].process.pid)[1]))
+    assert max(last - second for second, last in zip(sizes[1], sizes[-1], strict=True)) < 4 << 20, sizes
+
+
+BESIDE_A_GPU = """
+import pickle, sys, torch
+torch.cuda.is_available = lambda: True
+from classroom.grade import grade_one
+print(grade_one(pickle.load(sys.stdin.buffer)).points)
+"""
+
+
+@sandboxed
+@pytest.mark.slow
+def test_grading_leaves_a_gpu_alone():
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    told = subprocess.run(
+        [sys.executable, "-c", BESIDE_A_GPU],
+        input=pickle.dumps(job(handed_in({}), report=False)),
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+    )
+    assert told.stdout == b"15.0\n", told.stderr.decode()
+
+
+@interpreted
 @pytest.mark.slow
 def test_without_a_sandbox_where_one_says_so():
     result = grade_one(job(handed_in({}), sandboxed=False, report=False))
@@ -189,6 +226,17 @@ def test_a_sandbox_shows_nothing_but_the_course():
 
 
 @sandboxed
+def test_a_sandbox_finds_its_packages_compiled():
+    told = define(
+        "import os, sys\n"
+        "files = [getattr(module, '__cached__', None) for module in list(sys.modules.values())]\n"
+        "files = [file for file in files if isinstance(file, str)]\n"
+        "assert len(files) > 500 and sum(map(os.path.exists, files)) > 0.95 * len(files), files"
+    )
+    assert told == '""'
+
+
+@sandboxed
 def test_what_ends_a_sandbox_is_told():
     assert "ended with exit status 3" in define("import os; os._exit(3)")
     assert "SIGSEGV" in define("import ctypes; ctypes.string_at(0)")
@@ -201,6 +249,7 @@ def test_what_ends_a_sandbox_is_told():
 def test_gradebook_keeps_the_latest_of_each(tmp_path):
     path = tmp_path / "new" / "grades.sqlite"
     with Gradebook(path) as book:
+        assert path.parent.stat().st_mode & 0o077 == 0
         book.record(result_of("Zoë", 0.0))
         book.record(result_of(STRANGE))
         book.record(result_of("Zoë", 1.0))
