@@ -9,14 +9,13 @@ import triton.language as tl
 from torch.autograd.function import once_differentiable
 
 SHORT = 1024  # elements up to which several rows share a program
-HELD = 20480  # elements up to which the registers of one program hold a row
-HELD_PAIR = 8192  # the same for the two rows of the backward pass
-CACHED = 65536  # elements up to which a few rows fit the cache of one multiprocessor together
+HELD = 24576  # elements up to which the registers of one program hold a row, or the two of the backward pass
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 # The largest element so far of a row not begun: finite, so that subtracting it from -inf is no inf - inf.
 LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
+LOG2E = tl.constexpr(1.4426950408889634)
 
 
 def softmax_reference(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -34,6 +33,12 @@ def softmax_eager(x: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def power_of_e(x):
+    """Return e**x in two instructions: `tl.exp` spends three more on results below 2**-126, which are 0 here."""
+    return tl.exp2(x * LOG2E)
+
+
+@triton.jit
 def softmax_row_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK: tl.constexpr):
     """Each program normalizes one row, which BLOCK lanes hold.
 
@@ -44,7 +49,7 @@ def softmax_row_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK: tl.con
     offs = tl.arange(0, BLOCK)  # [BLOCK]
     mask = offs < N
     x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
-    powers = tl.exp(x - tl.max(x, 0))
+    powers = power_of_e(x - tl.max(x, 0))
     y = powers * (1 / tl.sum(powers, 0))
     tl.store(out_ptr + row * stride_om + offs, y.to(out_ptr.dtype.element_ty), mask=mask)
 
@@ -60,7 +65,7 @@ def softmax_rows_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, ROWS: tl.con
     mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]  # [ROWS, BLOCK]
     x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]
     x = tl.load(x_ptrs, mask=mask, other=-float("inf")).to(tl.float32)
-    powers = tl.exp(x - tl.max(x, 1)[:, None])
+    powers = power_of_e(x - tl.max(x, 1)[:, None])
     y = powers * (1 / tl.sum(powers, 1))[:, None]
     out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :]
     tl.store(out_ptrs, y.to(out_ptr.dtype.element_ty), mask=mask)
@@ -77,7 +82,7 @@ def softmax_persistent_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK:
     for turn in tl.range(tl.program_id(0), M, tl.num_programs(0), num_stages=STAGES):
         row = tl.cast(turn, tl.int64)
         x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
-        powers = tl.exp(x - tl.max(x, 0))
+        powers = power_of_e(x - tl.max(x, 0))
         y = powers * (1 / tl.sum(powers, 0))
         tl.store(out_ptr + row * stride_om + offs, y.to(out_ptr.dtype.element_ty), mask=mask)
 
@@ -102,10 +107,10 @@ def softmax_pieces_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK: tl.
     top = tl.max(largest, 0)
     sums = tl.zeros((BLOCK,), tl.float32)
     for i in tl.static_range(PIECES):
-        sums += tl.exp(pieces[i].to(tl.float32) - top)
+        sums += power_of_e(pieces[i].to(tl.float32) - top)
     scale = 1 / tl.sum(sums, 0)
     for i in tl.static_range(PIECES):
-        y = tl.exp(pieces[i].to(tl.float32) - top) * scale
+        y = power_of_e(pieces[i].to(tl.float32) - top) * scale
         tl.store(out_ptrs + i * BLOCK, y.to(out_ptr.dtype.element_ty), mask=offs < N - i * BLOCK)
 
 
@@ -130,17 +135,17 @@ def softmax_online_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK: tl.
         # What is read here is read again soon; what is read or written below is not.
         x = tl.load(x_ptrs + last - back, mask=mask, other=-float("inf"), eviction_policy="evict_last").to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
-        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
+        total = total * power_of_e(top - new_top) + tl.sum(power_of_e(x - new_top), 0)
         top = new_top
     x = tl.load(x_ptrs, mask=offs < N, other=-float("inf"), eviction_policy="evict_first").to(tl.float32)
     new_top = tl.maximum(top, tl.max(x, 0))
-    powers = tl.exp(x - new_top)
-    scale = 1 / (total * tl.exp(top - new_top) + tl.sum(powers, 0))
+    powers = power_of_e(x - new_top)
+    scale = 1 / (total * power_of_e(top - new_top) + tl.sum(powers, 0))
     tl.store(out_ptrs, (powers * scale).to(out_ptr.dtype.element_ty), mask=offs < N, cache_modifier=".cs")
     for start in tl.range(BLOCK, N, BLOCK):
         mask = offs < N - start
         x = tl.load(x_ptrs + start, mask=mask, eviction_policy="evict_first").to(tl.float32)
-        y = tl.exp(x - new_top) * scale
+        y = power_of_e(x - new_top) * scale
         tl.store(out_ptrs + start, y.to(out_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
@@ -162,6 +167,32 @@ def softmax_backward_kernel(
     out = y * (grad - tl.sum(y * grad, 1)[:, None])
     out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :]
     tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def softmax_backward_pieces_kernel(
+    y_ptr, grad_ptr, out_ptr, M, N, stride_ym, stride_gm, stride_om, BLOCK: tl.constexpr, PIECES: tl.constexpr
+):
+    """Each program writes y * (grad - sum(y * grad)) for one row, by the way of softmax_pieces_kernel.
+
+    y_ptr, grad_ptr, out_ptr: [M, N], one dtype; elements of a row lie side by side. The grid is (M,).
+    """
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)  # [BLOCK]
+    y_ptrs = y_ptr + row * stride_ym + offs
+    grad_ptrs = grad_ptr + row * stride_gm + offs
+    out_ptrs = out_ptr + row * stride_om + offs
+    ys, grads = (), ()
+    for i in tl.static_range(PIECES):
+        ys += (tl.load(y_ptrs + i * BLOCK, mask=offs < N - i * BLOCK, other=0.0),)
+        grads += (tl.load(grad_ptrs + i * BLOCK, mask=offs < N - i * BLOCK, other=0.0),)
+    sums = tl.zeros((BLOCK,), tl.float32)
+    for i in tl.static_range(PIECES):
+        sums += ys[i].to(tl.float32) * grads[i].to(tl.float32)
+    total = tl.sum(sums, 0)
+    for i in tl.static_range(PIECES):
+        out = ys[i].to(tl.float32) * (grads[i].to(tl.float32) - total)
+        tl.store(out_ptrs + i * BLOCK, out.to(out_ptr.dtype.element_ty), mask=offs < N - i * BLOCK)
 
 
 @triton.jit
@@ -207,25 +238,33 @@ class Plan(NamedTuple):
 def plan_for(N: int) -> Plan:
     """Return how `softmax` shares out rows of N elements."""
     if N <= SHORT:
-        block = triton.next_power_of_2(N)
-        return Plan(softmax_rows_kernel, SHORT // block, {"ROWS": SHORT // block, "BLOCK": block, "num_warps": 1})
+        return Plan(softmax_rows_kernel, *short_rows(N))
     if N <= HELD:
-        num_warps = 2 if N <= 2048 else 4 if N <= 8192 else 8
-        block = 256 * num_warps  # 8 elements a thread: one 16-byte load in the 16-bit dtypes
-        pieces = triton.cdiv(N, block)
-        return Plan(softmax_pieces_kernel, 1, {"BLOCK": block, "PIECES": pieces, "num_warps": num_warps})
-    block, num_warps = (8192, 8) if N <= CACHED else (32768, 32)
+        return Plan(softmax_pieces_kernel, 1, pieces_of(N))
+    block, num_warps = (8192, 8) if N <= 32768 else (16384, 16) if N <= 65536 else (32768, 16)
     return Plan(softmax_online_kernel, 1, {"BLOCK": block, "num_warps": num_warps})
 
 
 def backward_plan_for(N: int) -> Plan:
     """Return how the gradient of `softmax` shares out rows of N elements."""
-    if N <= HELD_PAIR:
-        block = triton.next_power_of_2(N)
-        rows = max(1, SHORT // block)
-        return Plan(softmax_backward_kernel, rows, {"ROWS": rows, "BLOCK": block, "num_warps": max(1, block // 1024)})
-    block, num_warps = (8192, 16) if N <= CACHED else (16384, 32)
-    return Plan(softmax_backward_online_kernel, 1, {"BLOCK": block, "num_warps": num_warps})
+    if N <= SHORT:
+        return Plan(softmax_backward_kernel, *short_rows(N))
+    if N <= HELD:
+        return Plan(softmax_backward_pieces_kernel, 1, pieces_of(N))
+    return Plan(softmax_backward_online_kernel, 1, {"BLOCK": 8192 if N <= 65536 else 16384, "num_warps": 16})
+
+
+def short_rows(N: int) -> tuple[int, dict[str, int]]:
+    """Return how many short rows share a program, and its options."""
+    block = triton.next_power_of_2(N)
+    return SHORT // block, {"ROWS": SHORT // block, "BLOCK": block, "num_warps": 1}
+
+
+def pieces_of(N: int) -> dict[str, int]:
+    """Return the options of a program that holds rows of N elements in pieces."""
+    num_warps = 2 if N <= 2048 else 4 if N <= 8192 else 8 if N <= 16384 else 16
+    block = 256 * num_warps  # 8 elements a thread: one 16-byte load in the 16-bit dtypes
+    return {"BLOCK": block, "PIECES": triton.cdiv(N, block), "num_warps": num_warps}
 
 
 def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
@@ -235,6 +274,7 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     is kept. The kernels want the elements of a row side by side and one stride from row to row: an input laid out
     otherwise (dim is not the last, or is strided) is copied first. The result is contiguous with dim moved last.
     A row of nothing but -inf becomes NaN, and so does one with NaN or +inf in it.
+    On a GPU an element becomes 0 where e to its distance from the largest one is below 2**-126.
 
     Source: M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax", arXiv 1805.02867, section 3.
     Raises TypeError for anything but a tensor and an integer, ValueError for a dtype, layout or dim that does not fit.
