@@ -589,6 +589,13 @@ def test_an_element_where_torch_was_lucky_is_no_stricter_than_the_rest():
     assert not (excess_of(expected, exact.float() * (1 + 12 * 2**-23)) == 0).any()
 
 
+def test_zero_is_right_for_what_float32_holds_only_as_a_subnormal():
+    exact = torch.tensor([-1.3e-41, 1.0e-37], dtype=torch.float64)
+    excess = excess_of(expect(exact.float(), exact, exact), torch.zeros(2))
+    assert excess[0] == 0 and excess[1] > 0
+    assert (excess_of(expect(exact, exact, exact), torch.zeros(2, dtype=torch.float64)) > 0).all()
+
+
 def test_evidence_travels_as_plain_text():
     result = Result("tensor", (2,), "bfloat16", "cpu", np.arange(4, dtype=np.uint8), owner=np.array([0, -1]))
     back = Evidence.decode(Evidence(results=[result], error={"line": 3}).encode())
