@@ -56,9 +56,9 @@ class Launcher:
         self.forms = forms_of(compiled)
         self.driver = triton.runtime.driver.active
         self.device = self.driver.get_current_device()
-        self.before = grid
-        # No metadata and no hooks: those are for Triton's own profiler.
-        self.after = compiled.function, compiled.packed_metadata, None, None, None
+        self.grid = grid
+        # No metadata of the launch and no hooks: those are for Triton's own profiler.
+        self.constant = compiled.function, compiled.packed_metadata, None, None, None
 
     def encode(self, *descriptors) -> tuple:
         """Return what stands for the kernel's descriptors among the arguments of a call."""
@@ -73,7 +73,7 @@ class Launcher:
 
     def __call__(self, *arguments) -> None:
         """Launch the kernel with all its arguments in order, the constants included."""
-        self.run(*self.before, self.driver.get_current_stream(self.device), *self.after, *arguments)
+        self.run(*self.grid, self.driver.get_current_stream(self.device), *self.constant, *arguments)
 
 
 @functools.cache
