@@ -7,12 +7,14 @@ import torch
 import triton
 import triton.language as tl
 from torch.autograd.function import once_differentiable
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.attention_backward import attention_backward
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
 LOG2_E = math.log2(math.e)
+WITH_COPY_ENGINE = ((9, 0), (10, 0), (10, 3))  # compute capabilities of GPUs with TMA and a large shared memory
 
 # The largest score so far of a row not begun: finite, so that subtracting it from -inf is no inf - inf.
 LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
@@ -33,12 +35,12 @@ def attention_reference(
 def attention_eager(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool = False, scale: float | None = None
 ) -> torch.Tensor:
-    """Return what `attention` returns in operations of PyTorch, between which matrices of M x N scores are written."""
-    k, v = (t.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for t in (k, v))
-    scores = q @ k.transpose(2, 3)  # reads (M + N)D, writes MN
-    scores = scores * (1 / math.sqrt(q.shape[3]) if scale is None else scale)  # reads MN, writes MN
+    """Return what `attention` returns, by operations of PyTorch that write a matrix of M x N for every head."""
+    if q.shape[1] != k.shape[1]:
+        k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
+    scores = q * (1 / math.sqrt(q.shape[3]) if scale is None else scale) @ k.transpose(2, 3)  # writes MN
     if not causal:
-        return torch.softmax(scores, 3) @ v  # softmax reads MN, writes MN; @ reads MN + ND, writes MD
+        return torch.softmax(scores, 3) @ v  # softmax reads MN and writes MN, @ reads MN
     hidden = ~visible(*scores.shape[2:], scores.device)
     weights = torch.softmax(scores.masked_fill(hidden, torch.finfo(scores.dtype).min), 3)
     # A row that sees nothing has equal weights by now.
@@ -47,8 +49,10 @@ def attention_eager(
 
 @triton.jit
 def rows_of(x_ptr, b, h, rows, stride_b, stride_h, stride_row, BLOCK_D: tl.constexpr):
-    """Return pointers to the first BLOCK_D elements of rows of head h of batch b, [len(rows), BLOCK_D]."""
-    return x_ptr + b * stride_b + h * stride_h + rows[:, None] * stride_row + tl.arange(0, BLOCK_D)[None, :]
+    """Return pointers to the first BLOCK_D elements of rows of head h of batch b, [rows, BLOCK_D]."""
+    # Each of the products can pass 2**31.
+    head_ptr = x_ptr + b.to(tl.int64) * stride_b + h.to(tl.int64) * stride_h
+    return head_ptr + rows.to(tl.int64)[:, None] * stride_row + tl.arange(0, BLOCK_D)[None, :]
 
 
 @triton.jit
@@ -86,7 +90,7 @@ def attention_tile_kernel(
     q_ptr, out_ptr: [B, H, M, D]; k_ptr, v_ptr: [B, H, N, D]; one dtype; elements of a row lie side by side; D is a
     power of two from 16 on. The grid is (ceil(M / BLOCK_M), B * H).
     """
-    pid_m, pid_bh = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
+    pid_m, pid_bh = tl.program_id(0), tl.program_id(1)
     b, h = pid_bh // H, pid_bh % H
     offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = (offs_m < M)[:, None]
@@ -95,14 +99,14 @@ def attention_tile_kernel(
     total = tl.zeros((BLOCK_M,), tl.float32)
     top = tl.full((BLOCK_M,), LOWEST, tl.float32)
     for start in range(0, N, BLOCK_N):
-        offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)
+        offs_n = start + tl.arange(0, BLOCK_N)
         mask_n = (offs_n < N)[:, None]
         k = tl.load(rows_of(k_ptr, b, h, offs_n, stride_kb, stride_kh, stride_kn, D), mask=mask_n, other=0.0)
         v = tl.load(rows_of(v_ptr, b, h, offs_n, stride_vb, stride_vh, stride_vn, D), mask=mask_n, other=0.0)
         scores = tl.dot(q, k.T, input_precision="ieee") * scale  # [BLOCK_M, BLOCK_N]
         scores = hide(scores, offs_m, offs_n, M, N, IS_CAUSAL)
         acc, total, top = absorb(acc, total, top, scores, v)
-    out = acc / tl.where(total == 0, 1.0, total)[:, None]  # a row that sees nothing has no sum to divide by
+    out = acc * (1 / tl.where(total == 0, 1.0, total))[:, None]  # a row that sees nothing has no sum to divide by
     out_ptrs = rows_of(out_ptr, b, h, offs_m, stride_ob, stride_oh, stride_om, D)
     tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask_m)
 
@@ -131,9 +135,9 @@ def attention_causal_kernel(
 
     Arguments and grid are those of attention_tile_kernel.
     """
-    pid_m, pid_bh = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    pid_m, pid_bh = tl.program_id(0), tl.program_id(1)
     b, h = pid_bh // H, pid_bh % H
-    offs_m = pid_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_m = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = (offs_m < M)[:, None]
     q = tl.load(rows_of(q_ptr, b, h, offs_m, stride_qb, stride_qh, stride_qm, D), mask=mask_m, other=0.0)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
@@ -142,7 +146,7 @@ def attention_causal_kernel(
     by_all, by_any = keys_seen(pid_m * BLOCK_M, M, N, IS_CAUSAL, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         for start in range(by_all if EDGE else 0, by_any if EDGE else by_all, BLOCK_N):
-            offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            offs_n = start + tl.arange(0, BLOCK_N)
             mask_n = (offs_n < N)[:, None] if EDGE else None
             other = 0.0 if EDGE else None
             k = tl.load(rows_of(k_ptr, b, h, offs_n, stride_kb, stride_kh, stride_kn, D), mask=mask_n, other=other)
@@ -151,7 +155,7 @@ def attention_causal_kernel(
             if EDGE:
                 scores = hide(scores, offs_m, offs_n, M, N, IS_CAUSAL)
             acc, total, top = absorb(acc, total, top, scores, v)
-    out = acc / tl.where(total == 0, 1.0, total)[:, None]
+    out = acc * (1 / tl.where(total == 0, 1.0, total))[:, None]
     out_ptrs = rows_of(out_ptr, b, h, offs_m, stride_ob, stride_oh, stride_om, D)
     tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask_m)
 
@@ -171,6 +175,16 @@ def absorb_exp2(acc, total, top, products, v, scale):
 
 
 @triton.jit
+def results(acc, total, top):
+    """Return rows of out, and the log2 of the sum of their powers: 0 and +inf for a row that has seen nothing.
+
+    With that infinity, exp2(score - lse) is 0 there.
+    """
+    blind = total == 0
+    return acc * (1 / tl.where(blind, 1.0, total))[:, None], tl.where(blind, float("inf"), top + tl.log2(total))
+
+
+@triton.jit
 def own_tile(M, H, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr):
     """Return the first query, the batch and the head of this program; of a head, causal rows that see most go first."""
     tiles = tl.cdiv(M, BLOCK_M)
@@ -178,7 +192,7 @@ def own_tile(M, H, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr):
     pid_m = pid % tiles
     if IS_CAUSAL:
         pid_m = tiles - 1 - pid_m
-    pid_bh = (pid // tiles).to(tl.int64)
+    pid_bh = pid // tiles
     return pid_m * BLOCK_M, pid_bh // H, pid_bh % H
 
 
@@ -195,7 +209,7 @@ def attention_kernel(
     log2(e). The grid is (ceil(M / BLOCK_M) * B * H,).
     """
     first, b, h = own_tile(M, H, IS_CAUSAL, BLOCK_M)
-    offs_m = first + tl.arange(0, BLOCK_M).to(tl.int64)
+    offs_m = first + tl.arange(0, BLOCK_M)
     mask_m, mask_d = (offs_m < M)[:, None], (tl.arange(0, BLOCK_D) < D)[None, :]
     q_ptrs = rows_of(q_ptr, b, h, offs_m, stride_qb, stride_qh, stride_qm, BLOCK_D)
     q = tl.load(q_ptrs, mask=mask_m & mask_d, other=0.0)
@@ -205,7 +219,7 @@ def attention_kernel(
     by_all, by_any = keys_seen(first, M, N, IS_CAUSAL, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
         for start in range(by_all if EDGE else 0, by_any if EDGE else by_all, BLOCK_N):
-            offs_n = start + tl.arange(0, BLOCK_N).to(tl.int64)
+            offs_n = start + tl.arange(0, BLOCK_N)
             mask = (offs_n < N)[:, None] & mask_d if EDGE else mask_d
             k_ptrs = rows_of(k_ptr, b, h // GROUP, offs_n, stride_kb, stride_kh, stride_kn, BLOCK_D)
             v_ptrs = rows_of(v_ptr, b, h // GROUP, offs_n, stride_vb, stride_vh, stride_vn, BLOCK_D)
@@ -213,45 +227,40 @@ def attention_kernel(
             if EDGE:
                 products = hide(products, offs_m, offs_n, M, N, IS_CAUSAL)
             acc, total, top = absorb_exp2(acc, total, top, products, tl.load(v_ptrs, mask=mask, other=0.0), scale)
-    blind = total == 0
-    out = acc / tl.where(blind, 1.0, total)[:, None]
-    out_ptrs = rows_of(out_ptr, b * H + h, 0, offs_m, tl.cast(M, tl.int64) * D, 0, D, BLOCK_D)
+    out, lse = results(acc, total, top)
+    out_ptrs = rows_of(out_ptr, b, h, offs_m, tl.cast(M, tl.int64) * D * H, tl.cast(M, tl.int64) * D, D, BLOCK_D)
     tl.store(out_ptrs, out.to(out_ptr.dtype.element_ty), mask=mask_m & mask_d)
-    # +inf for a row that sees nothing, so that exp2(score - lse) is 0 there.
-    lse = tl.where(blind, float("inf"), top + tl.log2(total))
-    tl.store(lse_ptr + (b * H + h) * M + offs_m, lse, mask=offs_m < M)
+    tl.store(lse_ptr + (b * H + h).to(tl.int64) * M + offs_m, lse, mask=offs_m < M)
 
 
 @triton.jit
 def attention_descriptor_kernel(
-    q_desc, k_desc, v_desc, out_desc, scale, H, GROUP, M, N,
-    D: tl.constexpr, IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPECIALIZE: tl.constexpr,
+    q_desc, k_desc, v_desc, out_desc, lse_ptr, scale, H, GROUP, M, N,
+    IS_CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """Each program writes BLOCK_M rows of one head of out; the copy engine (TMA) finds addresses and masks the edges.
 
-    q_desc, out_desc: blocks of [1, 1, BLOCK_M, D]; k_desc, v_desc: [1, 1, BLOCK_N, D]; one dtype. Other arguments and
-    the grid are those of attention_kernel.
+    q_desc, out_desc: blocks of [1, 1, BLOCK_M, BLOCK_D]; k_desc, v_desc: [1, 1, BLOCK_N, BLOCK_D]; one dtype. Other
+    arguments and the grid are those of attention_kernel.
     """
     first, b, h = own_tile(M, H, IS_CAUSAL, BLOCK_M)
-    b, h = b.to(tl.int32), h.to(tl.int32)
     offs_m = first + tl.arange(0, BLOCK_M)
-    q = q_desc.load([b, h, first, 0]).reshape(BLOCK_M, D)
-    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    q = q_desc.load([b, h, first, 0]).reshape(BLOCK_M, BLOCK_D)
+    acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     top = tl.full((BLOCK_M,), LOWEST, tl.float32)
     by_all, by_any = keys_seen(first, M, N, IS_CAUSAL, BLOCK_M, BLOCK_N)
     for EDGE in tl.static_range(2):
-        for start in tl.range(
-            by_all if EDGE else 0, by_any if EDGE else by_all, BLOCK_N, warp_specialize=SPECIALIZE and not EDGE
-        ):
-            k = k_desc.load([b, h // GROUP, start, 0]).reshape(BLOCK_N, D)
+        for start in range(by_all if EDGE else 0, by_any if EDGE else by_all, BLOCK_N):
+            k = k_desc.load([b, h // GROUP, start, 0]).reshape(BLOCK_N, BLOCK_D)
             products = tl.dot(q, k.T)
             if EDGE:
                 products = hide(products, offs_m, start + tl.arange(0, BLOCK_N), M, N, IS_CAUSAL)
-            v = v_desc.load([b, h // GROUP, start, 0]).reshape(BLOCK_N, D)
+            v = v_desc.load([b, h // GROUP, start, 0]).reshape(BLOCK_N, BLOCK_D)
             acc, total, top = absorb_exp2(acc, total, top, products, v, scale)
-    out = acc / tl.where(total == 0, 1.0, total)[:, None]
-    out_desc.store([b, h, first, 0], out.to(out_desc.dtype).reshape(1, 1, BLOCK_M, D))
+    out, lse = results(acc, total, top)
+    out_desc.store([b, h, first, 0], out.to(out_desc.dtype).reshape(1, 1, BLOCK_M, BLOCK_D))
+    tl.store(lse_ptr + (b * H + h).to(tl.int64) * M + offs_m, lse, mask=offs_m < M)
 
 
 def attention(
@@ -302,6 +311,11 @@ def forward(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Te
 
     q, k, v: as `attention` takes them, with elements of a row side by side; scale: above 0.
     """
+    return attention_plain(q, k, v, causal, scale)
+
+
+def attention_plain(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what `forward` returns, by the kernels of this file, on any GPU."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if out.numel() > 0:
@@ -311,41 +325,68 @@ def forward(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Te
 
 
 def launch(q, k, v, out, lse, causal: bool, scale: float) -> None:
-    """Launch `attention_kernel`, one program for each tile of queries."""
+    """Launch one program for each tile of queries: where the copy engine can read the tensors, of the kernel for it."""
     B, H, M, D = q.shape
-    config = config_for(M, D, q.dtype, q.device)
-    grid = (triton.cdiv(M, config.kwargs["BLOCK_M"]) * B * H,)
-    sizes = (H, H // k.shape[1], M, k.shape[2], *(stride for t in (q, k, v) for stride in t.stride()[:3]))
-    options = {"D": D, "BLOCK_D": padded(D), "IS_CAUSAL": causal, **config.all_kwargs()}
-    attention_kernel[grid](q, k, v, out, lse, scale * LOG2_E, *sizes, **options)
+    described = suits_descriptors(q, k, v, out)
+    config = config_for(M <= SHORT, described, D, q.dtype, q.device)
+    options = {"IS_CAUSAL": causal, "BLOCK_D": padded(D), **config.all_kwargs()}
+    grid = (triton.cdiv(M, options["BLOCK_M"]) * B * H,)
+    sizes = (scale * LOG2_E, H, H // k.shape[1], M, k.shape[2])
+    if described:
+        rows = [options[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
+        blocks = [[1, 1, n, padded(D)] for n in rows]
+        descriptors = map(TensorDescriptor.from_tensor, (q, k, v, out), blocks)
+        attention_descriptor_kernel[grid](*descriptors, lse, *sizes, **options)
+    else:
+        strides = (stride for t in (q, k, v) for stride in t.stride()[:3])
+        attention_kernel[grid](q, k, v, out, lse, *sizes, *strides, D=D, **options)
 
 
 def config(BLOCK_M: int, BLOCK_N: int, num_warps: int, num_stages: int) -> triton.Config:
     return triton.Config({"BLOCK_M": BLOCK_M, "BLOCK_N": BLOCK_N}, num_warps=num_warps, num_stages=num_stages)
 
 
+BARRIERS = 2048  # bytes of shared memory, at most, through which the threads of a program wait for one another
 SHORT = 16  # queries up to which the smallest tile that tensor cores multiply is enough
 
-# By the largest D they are for; of each list the first that fits the shared memory of a GPU is taken there.
+# By the largest D they are for; of each list, a GPU takes the first that fits its shared memory.
 CONFIGS = {
-    64: [config(128, 128, 8, 3), config(128, 64, 4, 2), config(64, 32, 4, 1)],
-    128: [config(128, 128, 8, 2), config(128, 64, 8, 3), config(128, 32, 8, 2), config(64, 32, 4, 1)],
-    256: [config(128, 64, 8, 2), config(64, 32, 4, 2), config(32, 32, 4, 1)],
+    64: [config(128, 64, 4, 3), config(64, 64, 4, 2)],
+    128: [config(128, 64, 8, 3), config(128, 32, 8, 3), config(64, 32, 4, 2)],
+    256: [config(64, 64, 8, 2), config(64, 32, 8, 2), config(32, 32, 4, 1)],
 }
-SHORT_CONFIGS = [config(SHORT, 64, 4, 3), config(SHORT, 64, 4, 2), config(SHORT, 32, 4, 1)]
+DESCRIPTOR_CONFIGS = {64: [config(64, 128, 4, 2)], 128: [config(64, 64, 4, 3)], 256: [config(128, 64, 8, 2)]}
+SHORT_CONFIGS = [config(SHORT, 64, 4, 3), config(SHORT, 64, 4, 2), config(SHORT, 32, 4, 2), config(SHORT, 32, 4, 1)]
 SCALAR_CONFIG = config(16, 32, 4, 1)  # without tensor cores, a program holds its operands in registers
 INTERPRETER_CONFIG = config(16, 16, 4, 1)
 
 
 @functools.lru_cache(maxsize=1024)
-def config_for(M: int, D: int, dtype: torch.dtype, device: torch.device) -> triton.Config:
-    """Return how M queries of D elements are shared out on this device."""
+def config_for(short: bool, described: bool, D: int, dtype: torch.dtype, device: torch.device) -> triton.Config:
+    """Return how queries of D elements are shared out on this device.
+
+    short: whether there are few; described: whether the copy engine fetches them.
+    """
     if device.type != "cuda":
         return INTERPRETER_CONFIG
     if dtype == torch.float32 or torch.cuda.get_device_capability(device) < (8, 0):
         return SCALAR_CONFIG
-    configs = SHORT_CONFIGS if M <= SHORT else next(CONFIGS[most] for most in CONFIGS if most >= D)
+    table = DESCRIPTOR_CONFIGS if described else CONFIGS
+    configs = SHORT_CONFIGS if short else next(table[largest] for largest in table if largest >= D)
     return next(one for one in configs if shared_bytes(one, D, dtype) <= shared_limit(device))
+
+
+def suits_descriptors(q, k, v, out) -> bool:
+    """Return whether the GPU has a copy engine that can read and write these tensors, and it is worth setting it up."""
+    if not q.is_cuda or q.dtype == torch.float32 or q.shape[2] <= SHORT:
+        return False
+    return torch.cuda.get_device_capability(q.device) in WITH_COPY_ENGINE and all(map(aligned, (q, k, v, out)))
+
+
+def aligned(x: torch.Tensor) -> bool:
+    """Return whether x is something, starts at a multiple of 16 bytes, and all its rows lie multiples of that apart."""
+    steps = [stride * x.element_size() for stride in x.stride()[:3]]
+    return x.numel() > 0 and x.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
 
 
 def padded(D: int) -> int:
@@ -356,7 +397,7 @@ def padded(D: int) -> int:
 def shared_bytes(config: triton.Config, D: int, dtype: torch.dtype) -> int:
     """Return the most shared memory that a program of `attention_kernel` may need: queries, and stages of k and v."""
     rows = config.kwargs["BLOCK_M"] + 2 * config.num_stages * config.kwargs["BLOCK_N"]
-    return rows * padded(D) * dtype.itemsize
+    return rows * padded(D) * dtype.itemsize + BARRIERS
 
 
 def shared_limit(device: torch.device) -> int:
