@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lab.exercise import Case, Task
 
 FEW_ROUNDINGS = 4 * torch.finfo(torch.float32).eps  # relative
+UNDERFLOW = 2.0**-100  # absolute: the smallest normal number of float32, 2**-126, times factors of up to 2**26
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def expect(own: torch.Tensor, exact: torch.Tensor, *moved: torch.Tensor) -> Expe
     moved by a float32 rounding. The budget of an element: twice PyTorch's own error there, or twice what the roundings
     come to (so that adding in another order is no mistake), and one rounding step of the output's dtype on top. The
     roundings of a few float32 operations are always granted: PyTorch may have been lucky there, and signs cancelled.
-    So is 0 for what is too small for a normal number of float32: exponentials end there, and GPUs flush it.
+    So is 0 where a factor may have been too small for float32: exponentials end there, and GPUs flush subnormals.
     """
     if not own.is_floating_point():
         return Expected(own, own, None)
@@ -121,8 +122,8 @@ def expect(own: torch.Tensor, exact: torch.Tensor, *moved: torch.Tensor) -> Expe
     finfo = torch.finfo(own.dtype)
     magnitude = exact.abs().clamp(min=finfo.smallest_normal, max=finfo.max)
     step = finfo.eps * torch.exp2(torch.floor(torch.log2(magnitude)))
-    flushed = torch.finfo(torch.float64 if own.dtype == torch.float64 else torch.float32).smallest_normal
-    return Expected(own, exact, 2 * torch.maximum(own_error, roundings) + step + flushed)
+    underflow = 0.0 if own.dtype == torch.float64 else UNDERFLOW
+    return Expected(own, exact, 2 * torch.maximum(own_error, roundings) + step + underflow)
 
 
 def excess_of(expected: Expected, actual: torch.Tensor) -> np.ndarray:
