@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from rich.console import Console
@@ -34,9 +35,7 @@ OURS = "triton"  # the variant of the host function that the course ships
 ROOF = "copy"  # the variant that moves the same bytes and does nothing else
 # The variants that others wrote; every further one is a rung of our own ladder.
 PEERS = ("torch", "torch_compile", "cublas", "sdpa_flash", "sdpa_cudnn", "flex", "liger")
-TORCH_TOLERANCE = (
-    0.05  # of the typical element: torch's error sets the others' tolerance, so its own is a check for sense
-)
+TORCH_TOLERANCE = 0.05  # of the elements: torch's error sets the others' tolerance, so its own is a check for sense
 ROOF_TOLERANCE = 1.10  # a copy writes half of its bytes; an operation that mostly reads may pass it by a few percent
 
 
@@ -357,11 +356,12 @@ def checked_variants(
 ) -> dict[str, Callable]:
     """Return the variants that run here, each with the right result on `inputs`.
 
-    Raises MeasurementRefused for a wrong result or an error. Tolerance: twice torch's own error and a rounding step.
+    Raises MeasurementRefused for a wrong result or an error. Tolerance: twice torch's own error and a rounding step, of
+    each element and of all together: the largest error says little where a few elements are large, as in gradients.
     """
     reference = todo.reference(*inputs)
     expected = joined(reference)
-    own_error, functions = 0.0, {}
+    own, functions = Errors(0.0, 0.0), {}
     for name in sorted(todo.variants, key=lambda name: name != "torch"):
         what = f"{name} at {workload.shape} {workload.dtype}"
         try:
@@ -371,10 +371,10 @@ def checked_variants(
             continue
         random = todo.as_drawn is not None and result.shape == expected.shape
         right = todo.as_drawn(expected, result) if random else expected
-        tolerance = TORCH_TOLERANCE * root_mean_square(expected) if name == "torch" else 2 * own_error
-        refuse_wrong(result, right, tolerance, what)
+        allowed = errors_in(right, 0).times(TORCH_TOLERANCE) if name == "torch" else own.times(2)
+        refuse_wrong(result, right, allowed, what)
         if name == "torch":
-            own_error = (result.to(right.dtype) - right).abs().max().item()
+            own = errors_in(result, right)
         functions[name] = function
     return functions
 
@@ -416,26 +416,44 @@ def poison_memory(inputs: tuple, expected: tuple[torch.Tensor, ...]) -> None:
     [torch.full(t.shape, math.nan, dtype=dtype, device=t.device) for t in expected]  # all at once, then none
 
 
-def root_mean_square(values: torch.Tensor) -> float:
-    """Return the typical magnitude of a tensor's elements."""
-    return values.square().mean().sqrt().item()
+class Errors(NamedTuple):
+    """How far a result is off."""
+
+    largest: float
+    typical: float  # root of the mean square
+
+    def times(self, factor: float) -> "Errors":
+        """Return these errors, all multiplied by one factor."""
+        return Errors(self.largest * factor, self.typical * factor)
 
 
-def refuse_wrong(result: torch.Tensor, expected: torch.Tensor, tolerance: float, what: str) -> None:
-    """Raise MeasurementRefused unless every element is within the tolerance and a rounding step of the expected."""
+def errors_in(result: torch.Tensor, right: torch.Tensor | int) -> Errors:
+    """Return how far a result is off the right one, as large as numbers are off 0."""
+    error = result.double() - right
+    return Errors(error.abs().max().item(), error.square().mean().sqrt().item())
+
+
+def refuse_wrong(result: torch.Tensor, expected: torch.Tensor, allowed: Errors, what: str) -> None:
+    """Raise MeasurementRefused unless a result is within the allowed errors and a rounding step of the expected."""
     if result.shape != expected.shape:
         shapes = f"shape {tuple(result.shape)}, not {tuple(expected.shape)}"
         raise MeasurementRefused(f"nothing is recorded, since {what} returns {shapes}")
+    look = "Look at its tests first: pytest tests/test_kernels"
+    step = torch.finfo(result.dtype).eps
     error = (result.to(expected.dtype) - expected).abs()
-    budget = tolerance + torch.finfo(result.dtype).eps * expected.abs()
-    wrong = ~(error <= budget)  # NaN is wrong as well
+    wrong = ~(error <= allowed.largest + step * expected.abs())  # NaN is wrong as well
     count = int(wrong.sum())
     if count:
         first = tuple(wrong.nonzero()[0].tolist())
         raise MeasurementRefused(
             f"nothing is recorded, since {what} gives {count} wrong elements, the first at {first}: "
-            f"{result[first].item():g} instead of {expected[first].item():g}. Look at its tests first: "
-            "pytest tests/test_kernels"
+            f"{result[first].item():g} instead of {expected[first].item():g}. {look}"
+        )
+    typical, budget = errors_in(error, 0).typical, allowed.typical + step * errors_in(expected, 0).typical
+    if not typical <= budget:
+        raise MeasurementRefused(
+            f"nothing is recorded, since {what} is off by {typical:.2g} in the typical element, and {budget:.2g} is "
+            f"what rounding explains. {look}"
         )
 
 

@@ -251,7 +251,7 @@ def test_rows_hold_what_was_measured():
 @pytest.mark.parametrize(
     "wrong, complaint",
     [
-        (lambda x: 3 * x + 1, "64 wrong elements, the first at"),
+        (lambda x: 3 * x + 5, "64 wrong elements, the first at"),
         (
             lambda x: torch.where(torch.arange(64, device=DEVICE) == 7, torch.nan, 2 * x),
             r"1 wrong elements, the first at \(7,\)",
@@ -266,6 +266,20 @@ def test_a_wrong_variant_is_not_timed(wrong, complaint, variant):
         bench.MeasurementRefused, match=f"nothing is recorded, since {variant} at N=64 fp32 .*{complaint}"
     ):
         measure_one(recipe_of({variant: wrong}))
+
+
+def test_one_large_error_of_torch_excuses_no_other():
+    """As in causal gradients, where a few rows are far larger, and their errors, than all the rest."""
+
+    def result(first, others):
+        return lambda x: torch.where(torch.arange(64, device=DEVICE) == 0, first, others).to(x.dtype)
+
+    recipe = recipe_of({"torch": result(1010.0, 2.0), "triton": result(1010.0, 2.0)})
+    recipe = replace(recipe, reference=lambda x: result(1000.0, 2.0)(x.double()))
+    assert len(measure_one(recipe)) == 3
+    wrong = recipe.variants | {"triton": result(1000.0, -1.0)}
+    with pytest.raises(bench.MeasurementRefused, match=r"triton at N=64 fp32 is off by 3 in the typical element"):
+        measure_one(replace(recipe, variants=wrong))
 
 
 @pytest.mark.parametrize("wrong", [0, 1])
