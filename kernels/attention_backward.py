@@ -32,7 +32,7 @@ def attention_backward_reference(grad, q, k, v, causal: bool, scale: float) -> t
     return grad_scores @ k_each * scale, *(t.unflatten(1, (heads_kv, -1)).sum(2) for t in (dk, dv))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["H", "M"])
 def attention_delta_kernel(
     out_ptr, grad_ptr, delta_ptr, H, M, stride_ob, stride_oh, stride_om, stride_gb, stride_gh, stride_gm,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -93,6 +93,8 @@ def add_queries(
     Tiles of weights are transposed, [BLOCK_N, BLOCK_M]: then they are left factors, and may stay in registers.
     """
     BLOCK_D: tl.constexpr = k.shape[1]
+    # Both products first, or the powers between them? On an H200, 8 % faster for heads of 128, 5 % slower for 64.
+    EARLY: tl.constexpr = FETCH and BLOCK_D > 64
     first_m = start_n + M - N + tl.arange(0, k.shape[0])  # the first query that sees each key
     for start_m in tl.range(begin, end, BLOCK_M):
         offs_m = start_m + tl.arange(0, BLOCK_M)
@@ -102,17 +104,20 @@ def add_queries(
         lse = tl.load(lse_ptr + offs_m, mask=mask_m, other=float("inf"))
         delta = tl.load(delta_ptr + offs_m, mask=mask_m, other=0.0)
         scores = tl.dot(k, q.T, input_precision="ieee")
+        if EARLY:
+            grad_weights = tl.dot(v, grad.T, input_precision="ieee")
         weights = tl.exp2(scores * scale_log2 - lse[None, :])
         if MASKED:
             weights = tl.where(first_m[:, None] <= offs_m[None, :], weights, 0.0)
         dv = tl.dot(weights.to(grad.dtype), grad, dv, input_precision="ieee")
-        grad_weights = tl.dot(v, grad.T, input_precision="ieee")
+        if not EARLY:
+            grad_weights = tl.dot(v, grad.T, input_precision="ieee")
         grad_scores = weights * (grad_weights - delta[None, :])
         dk = tl.dot(grad_scores.to(q.dtype), q, dk, input_precision="ieee")
     return dk, dv
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads_kv", "M", "N"])
 def attention_dk_dv_kernel(
     q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dk_ptr, dv_ptr, heads_kv, M, N, scale,
     GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -175,7 +180,7 @@ def add_keys(
     return dq
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads_kv", "M", "N"])
 def attention_dq_kernel(
     q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dq_ptr, heads_kv, M, N, scale,
     GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -285,13 +290,13 @@ class Tiles(NamedTuple):
 
 # Tiles of the pass by keys and of the pass by queries, for heads of at most so many elements, the largest tiles first.
 FETCHED = {
-    64: [(Tiles(32, 64, 4, 4), Tiles(128, 64, 4, 3))],
+    64: [(Tiles(128, 64, 4, 2), Tiles(128, 64, 4, 3))],
     128: [(Tiles(64, 64, 4, 2), Tiles(128, 64, 8, 3))],
     256: [(Tiles(16, 64, 8, 2), Tiles(64, 64, 8, 2))],
 }
 LOADED = {
     64: [(Tiles(32, 64, 4, 2), Tiles(64, 64, 4, 2))],
-    128: [(Tiles(32, 64, 4, 2), Tiles(64, 32, 4, 2)), (Tiles(32, 32, 4, 1), Tiles(32, 32, 4, 1))],
+    128: [(Tiles(32, 64, 8, 2), Tiles(64, 32, 4, 2)), (Tiles(32, 32, 4, 1), Tiles(32, 32, 4, 1))],
     256: [(Tiles(32, 32, 8, 1), Tiles(32, 32, 4, 1)), (Tiles(16, 16, 4, 1), Tiles(16, 16, 4, 1))],
 }
 # Without tensor cores a program holds its operands in registers.

@@ -142,7 +142,7 @@ def test_sizes(size, causal):
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("D", [16, 40, 64])
+@pytest.mark.parametrize("D", [40, 64])
 def test_dtypes(D, dtype, causal):
     assert_right(inputs(75, 105, D, causal, dtype, B=2, H=3, heads_kv=3))
 
@@ -222,7 +222,8 @@ def test_layouts(layout, fetch, monkeypatch):
 @settings(deadline=None, max_examples=12)
 def test_any_shape(data):
     B, heads_kv, group = (data.draw(st.integers(1, 2)) for _ in range(3))
-    M, N, D = (data.draw(st.integers(1, most)) for most in (70, 70, 40))
+    M, N = (data.draw(st.integers(1, 70)) for _ in range(2))
+    D = data.draw(st.sampled_from((16, 24, 40)))
     causal = data.draw(st.booleans())
     assert_right(inputs(M, N, D, causal, B=B, H=heads_kv * group, heads_kv=heads_kv))
 
@@ -384,12 +385,20 @@ def compile_passes(target, D, tiles, dtype=torch.float16, causal=True, fetch=Fal
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("D", FETCHED)
-def test_hopper_fetches_multiplies_and_spills_nothing(D, causal):
+def test_hopper_fetches_and_multiplies(D, causal):
+    """A few bytes are spilled where tiles that spill none were measured to be slower."""
     tiles = FETCHED[D][0]
-    for code in compile_passes("sm_90", D, tiles, torch.bfloat16, causal, fetch=True):
-        assert code.spills == 0
+    by_keys, by_queries = compile_passes("sm_90", D, tiles, torch.bfloat16, causal, fetch=True)
+    assert by_keys.spills <= (32 if D <= 128 else 0) and by_queries.spills == 0
+    for code in (by_keys, by_queries):
         assert code.count("cp.async.bulk.tensor") > 0 and code.count("wgmma.mma_async") > 0
         assert code.shared <= shared_bytes(*tiles, D, torch.bfloat16)
+
+
+def test_hopper_spills_much_of_a_tile_too_large():
+    """Twice the keys for as many warps."""
+    by_keys, _ = compile_passes("sm_90", 128, (Tiles(64, 128, 4, 2), Tiles(64, 64, 4, 2)), fetch=True)
+    assert by_keys.spills > 300
 
 
 @pytest.mark.parametrize("D", LOADED)
