@@ -111,6 +111,9 @@ CASES = [
     Case("5 queries, 2 keys", heads(1, 1, 5, 2, 16)),
     Case("a tile of queries that sees nothing", heads(1, 2, 50, 20, 16, True), programs=4),
     Case("the diagonal meets no corner of a tile", heads(1, 1, 30, 41, 16, True), programs=2),
+    Case("the diagonal ends one key short of a tile", heads(1, 1, 18, 32, 16, True), programs=2),
+    Case("the diagonal begins after a tile", heads(1, 1, 18, 33, 16, True), programs=2),
+    Case("the diagonal ends one key into a tile", heads(1, 1, 18, 19, 16, True), programs=2),
     Case("a diagonal wider than a tile of keys", heads(1, 1, 40, 47, 16, True), programs=3),
     Case("not causal, then causal in this process", heads(1, 1, 20, 20, 16, False)),
     Case("causal, after not causal in this process", heads(1, 1, 20, 20, 16, True)),
@@ -187,7 +190,7 @@ def test_error_budget(dtype, D, causal):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=15 if INTERPRETED else 4)  # a GPU compiles for every D
 def test_any_lengths_strides_and_scale(data):
     B, kv, group, N, D = (data.draw(st.integers(1, most)) for most in (2, 2, 2, 35, 20))
     M = data.draw(st.integers(0, 35))
@@ -589,8 +592,8 @@ def test_costs(M, N):
 @pytest.mark.gpu
 @pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("D", [16, 40, 64, 96, 128, 256])
-@pytest.mark.parametrize("M, N", [(1, 4001), (16, 300), (999, 2001), (2001, 999), (4096, 4096)])
+@pytest.mark.parametrize("D", [40, 64, 128, 256])
+@pytest.mark.parametrize("M, N", [(1, 4001), (999, 2001), (2001, 999)])
 def test_many_keys(M, N, D, causal):
     q, k, v = heads(2, 4, M, N, D, kv=2, dtype=torch.bfloat16)(torch.Generator(DEVICE).manual_seed(0))
     described = module.suits_descriptors(q, k, v, q)
