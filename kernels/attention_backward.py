@@ -242,7 +242,7 @@ def attention_backward(
     dq, dk, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
     if min(q.numel(), k.numel()) == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    fetch = fetches(q.device)
+    fetch = fetches(q.dtype, q.device)
     # Memory that is lazily negated is not yet what it stands for.
     grad, q, k, v = (t.resolve_neg() for t in (grad, q, k, v))
     grad, q, k, v = (fetchable(t) if fetch else t.contiguous() for t in (grad, q, k, v))
@@ -301,7 +301,7 @@ LOADED = {
 }
 # Without tensor cores a program holds its operands in registers.
 SCALAR = {128: [(Tiles(16, 16, 4, 1),) * 2], 256: [(Tiles(16, 16, 8, 1),) * 2]}
-INTERPRETED_TILES = Tiles(16, 32, 4, 1), Tiles(32, 16, 4, 1)
+INTERPRETED_TILES = Tiles(32, 64, 4, 1), Tiles(64, 32, 4, 1)
 
 
 def tiles_for(D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tiles, Tiles]:
@@ -314,7 +314,7 @@ def tiles_for(D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tiles, 
     if dtype == torch.float32 or torch.cuda.get_device_capability(device) < (8, 0):
         table = SCALAR
     else:
-        table = FETCHED if fetches(device) else LOADED
+        table = FETCHED if fetches(dtype, device) else LOADED
     limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
     for tiles in next(table[most] for most in table if most >= D):
         if shared_bytes(*tiles, D, dtype) <= limit:
@@ -336,11 +336,11 @@ def shared_bytes(by_keys: Tiles, by_queries: Tiles, D: int, dtype: torch.dtype) 
     return most * padded(D) * dtype.itemsize + 2048  # for two numbers a row, and the barriers
 
 
-def fetches(device: torch.device) -> bool:
-    """Return whether the kernels read through the copy engine (TMA): on GPUs whose tensor cores read shared memory."""
-    return (
-        device.type == "cuda" and torch.version.hip is None and torch.cuda.get_device_capability(device)[0] in (9, 10)
-    )
+def fetches(dtype: torch.dtype, device: torch.device) -> bool:
+    """Return whether the kernels read through the copy engine (TMA): where tensor cores read shared memory."""
+    if device.type != "cuda" or torch.version.hip is not None or dtype == torch.float32:
+        return False
+    return torch.cuda.get_device_capability(device)[0] in (9, 10)
 
 
 def padded(D: int) -> int:

@@ -123,6 +123,8 @@ SIZES = {
     "20 keys, 16 a tile": (20, 20, 16),
     "more keys than queries": (50, 130, 32),
     "more queries than keys": (130, 50, 32),
+    "one key more than full tiles see": (128, 129, 32),
+    "one query short of seeing full tiles": (130, 128, 32),
     "two queries, five keys": (2, 5, 16),
     "five queries, two keys": (5, 2, 16),
     "heads of 40": (37, 53, 40),
@@ -163,10 +165,11 @@ def test_scales(scale):
     assert_right(inputs(40, 50, 32, True, scale=scale))
 
 
-def test_scores_far_from_zero():
-    """Whose powers overflow unless the largest one is taken away first; that is what lse does here."""
+@pytest.mark.parametrize("shift", [30, -30])
+def test_scores_far_from_zero(shift):
+    """Far above and their powers overflow, far below and those of keys past the last one do, unless lse is right."""
     x = inputs(40, 50, 32)
-    assert_right(x._replace(q=x.q + 30, k=x.k + 30))
+    assert_right(x._replace(q=x.q + 30, k=x.k + shift))
 
 
 def test_rows_that_see_nothing_have_no_gradient():
@@ -212,7 +215,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_layouts(layout, fetch, monkeypatch):
     """V in another layout than K; and of the gradient that arrives too: that of a sum is one element for all."""
-    monkeypatch.setattr(module, "fetches", lambda device: fetch)
+    monkeypatch.setattr(module, "fetches", lambda *arguments: fetch)
     x = inputs(20, 33, 24, True, B=2)
     for names in (("q", "v"), ("k", "grad")):
         assert_right(x._replace(**{name: layout(getattr(x, name)) for name in names}))
@@ -258,7 +261,7 @@ def test_every_choice_of_tiles(table, D, tiles, causal, monkeypatch):
     if shared_bytes(*tiles, D, dtype) > limit:
         pytest.skip("this GPU has too little shared memory")
     monkeypatch.setattr(module, "tiles_for", lambda *arguments: tiles)
-    monkeypatch.setattr(module, "fetches", lambda device: table == "fetched")
+    monkeypatch.setattr(module, "fetches", lambda *arguments: table == "fetched")
     assert_right(inputs(150, 170, D, causal, dtype, H=1, heads_kv=1))
 
 
@@ -347,24 +350,30 @@ def test_tiles_that_nobody_sees_are_not_computed():
 
 
 @interpreted
-def test_no_offset_wraps_past_two_to_the_31():
-    """One head of 2**27 + 40 queries of 16 elements, of which the programs of the last tiles run."""
-    M = 2**27 + 40
-    q = torch.empty(1, 1, M, 16, dtype=torch.float16)
-    generator = torch.Generator().manual_seed(0)
-    q[:, :, -40:] = torch.randn(40, 16, generator=generator)
-    k = torch.randn(1, 1, 40, 16, generator=generator).half()
-    lse = torch.empty(1, 1, M)
-    out, lse[:, :, -40:] = forward(q[:, :, -40:], k, k, False, 0.25)
-    delta = torch.empty(1, 1, M)
-    delta[:, :, -40:] = (out.float() * q[:, :, -40:].float()).sum(-1)
-    dq = torch.empty_like(q)
+@pytest.mark.parametrize("heads, length", [(1, 2**27 + 40), (17, 2**23 + 40)], ids=["in a long head", "in many heads"])
+def test_no_offset_wraps_past_two_to_the_31(heads, length):
+    """Bytes, of which only the pages of the last tile are ever touched."""
+    long, short = (torch.empty(1, heads, rows, 16, dtype=torch.float8_e5m2) for rows in (length, 40))
     options = {"GROUP": 1, "IS_CAUSAL": False, "D": 16, "BLOCK_D": 16, "BLOCK_M": 64, "BLOCK_N": 64, "FETCH": False}
-    with trace(programs=[0]) as t:  # the last tile goes first
-        attention_dq_kernel[(M // 64 + 1,)](q, k, k, q, lse, delta, dq, 1, M, 40, 0.25, **options)
-    assert not t.out_of_bounds
-    exact, _, _ = attention_backward_reference(*(q[:, :, -40:],) * 2, k, k, False, 0.25)
-    assert torch.allclose(dq[:, :, -40:].double(), exact, atol=2e-3)
+    tiles = length // 64 + 1
+    result = torch.empty_like(long)
+    row = torch.empty(1, heads, length)
+    with trace(programs=[(heads - 1) * tiles]) as t:  # of the tiles of a head the last goes first
+        sizes = (heads, length, 40, 0.25)
+        attention_dq_kernel[(heads * tiles,)](long, short, short, long, row, row, result, *sizes, **options)
+    with trace(programs=[heads * tiles - 1]) as u:
+        sizes = (heads, 40, length, 0.25)
+        attention_dk_dv_kernel[(heads * tiles,)](short, long, long, short, row, row, result, result, *sizes, **options)
+    used = {"q_source": t, "grad_source": t, "dq_ptr": t, "k_source": u, "v_source": u, "dk_ptr": u, "dv_ptr": u}
+    for name, traced in used.items():
+        assert last_offset(traced, name) == long.numel() - 1, name
+    assert last_offset(t, "lse_ptr") == last_offset(t, "delta_ptr") == row.numel() - 1
+
+
+def last_offset(traced, name: str) -> int:
+    """Return the largest offset into a tensor that the one launch used."""
+    (launch,) = traced.launches
+    return max(int(access.offsets[access.mask].max()) for access in launch.accesses if access.tensor == name)
 
 
 # The compiler
