@@ -393,7 +393,9 @@ def suits_hopper(q, k, v) -> bool:
 
 def suits_descriptors(q, k, v) -> bool:
     """Return whether the GPU has a copy engine that can read q, k, v and write the result, and is worth setting up."""
-    if not q.is_cuda or q.dtype == torch.float32 or q.shape[2] <= SHORT or q.shape[3] % 8 != 0:
+    if not q.is_cuda or torch.version.hip is not None:  # an MI200 has the capability of a Hopper GPU, in name
+        return False
+    if q.dtype == torch.float32 or q.shape[2] <= SHORT or q.shape[3] % 8 != 0:
         return False
     return torch.cuda.get_device_capability(q.device) in WITH_COPY_ENGINE and all(map(aligned, (q, k, v)))
 

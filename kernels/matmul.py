@@ -320,8 +320,11 @@ def suits_hopper(a: Looks, b: Looks, precision: str | None) -> bool:
     """Return whether `matmul_hopper` can compute this product and is worth its setting up."""
     (M, K), N = a.shape, b.shape[1]
     large = min(M, N) > SHORT and M * N * K >= 2**24
-    hopper_gpu = a.device.type == "cuda" and torch.cuda.get_device_capability(a.device) == (9, 0)
-    return large and hopper_gpu and (a.dtype, precision) != (torch.float32, "ieee")
+    if not large or (a.dtype, precision) == (torch.float32, "ieee"):
+        return False
+    # AMD's MI200 has the capability of a Hopper GPU, in name.
+    nvidia = a.device.type == "cuda" and torch.version.hip is None
+    return nvidia and torch.cuda.get_device_capability(a.device) == (9, 0)
 
 
 def default_precision() -> str:
