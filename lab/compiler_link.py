@@ -83,11 +83,10 @@ class Parcel:
             return {"sequence": {"tuple": isinstance(value, tuple), "parts": [self.encode(part) for part in value]}}
         if isinstance(value, TensorDescriptor):
             return {"descriptor": {name: self.encode(part) for name, part in vars(value).items()}}
-        if isinstance(value, GluonDescriptor):
-            return {"gluon_descriptor": {name: self.encode(part) for name, part in vars(value).items()}}
-        if isinstance(value, NVMMASharedLayout):
+        if isinstance(value, (GluonDescriptor, NVMMASharedLayout)):
+            kind = "gluon_descriptor" if isinstance(value, GluonDescriptor) else "shared_layout"
             made_from = [field.name for field in dataclasses.fields(value) if field.init]
-            return {"shared_layout": {name: self.encode(getattr(value, name)) for name in made_from}}
+            return {kind: {name: self.encode(getattr(value, name)) for name in made_from}}
         if hasattr(value, "data_ptr") and not isinstance(value, type):
             return {"tensor": tensor_facts(value)}
         if isinstance(value, tl.constexpr):
