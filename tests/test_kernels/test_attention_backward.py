@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -395,10 +396,11 @@ def compile_passes(target, D, tiles, dtype=torch.float16, causal=True, fetch=Fal
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("D", FETCHED)
 def test_hopper_fetches_and_multiplies(D, causal):
-    """A few bytes are spilled where tiles that spill none were measured to be slower."""
+    """A few bytes are spilled where tiles that spill none were measured to be slower; by Triton 3.6 a few more."""
     tiles = FETCHED[D][0]
     by_keys, by_queries = compile_passes("sm_90", D, tiles, torch.bfloat16, causal, fetch=True)
-    assert by_keys.spills <= (32 if D <= 128 else 0) and by_queries.spills == 0
+    few = 64 if triton.__version__.startswith("3.6") else 32
+    assert by_keys.spills <= (few if D <= 128 else 0) and by_queries.spills == 0
     for code in (by_keys, by_queries):
         assert code.count("cp.async.bulk.tensor") > 0 and code.count("wgmma.mma_async") > 0
         assert code.shared <= shared_bytes(*tiles, D, torch.bfloat16)
