@@ -10,13 +10,11 @@ import triton.language as tl
 from torch.autograd.function import once_differentiable
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.attention_backward import attention_backward
+from kernels.attention_backward import DTYPES, attention_backward, fetches, padded, shared_limit
 from kernels.attention_hopper import attention_hopper
 
-DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
 LOG2_E = math.log2(math.e)
-WITH_COPY_ENGINE = ((9, 0), (10, 0), (10, 3))  # compute capabilities of GPUs with TMA and a large shared memory
 
 # The largest score so far of a row not begun: finite, so that subtracting it from -inf is no inf - inf.
 LOWEST = tl.constexpr(torch.finfo(torch.float32).min)
@@ -322,13 +320,13 @@ def attention_plain(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, 
     return computed(launch, q, k, v, causal, scale)
 
 
-def computed(launch: Callable, q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the two results that `launch` writes."""
+def computed(write: Callable, q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the two results that `write` fills."""
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     if out.numel() > 0:
         with torch.cuda.device_of(q):
-            launch(q, k, v, out, lse, causal, scale)
+            write(q, k, v, out, lse, causal, scale)
     return out, lse
 
 
@@ -393,11 +391,8 @@ def suits_hopper(q, k, v) -> bool:
 
 def suits_descriptors(q, k, v) -> bool:
     """Return whether the GPU has a copy engine that can read q, k, v and write the result, and is worth setting up."""
-    if not q.is_cuda or torch.version.hip is not None:  # an MI200 has the capability of a Hopper GPU, in name
-        return False
-    if q.dtype == torch.float32 or q.shape[2] <= SHORT or q.shape[3] % 8 != 0:
-        return False
-    return torch.cuda.get_device_capability(q.device) in WITH_COPY_ENGINE and all(map(aligned, (q, k, v)))
+    worth = q.shape[2] > SHORT and q.shape[3] % 8 == 0
+    return worth and fetches(q.dtype, q.device) and all(map(aligned, (q, k, v)))
 
 
 def aligned(x: torch.Tensor) -> bool:
@@ -406,20 +401,10 @@ def aligned(x: torch.Tensor) -> bool:
     return x.numel() > 0 and x.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
 
 
-def padded(D: int) -> int:
-    """Return how many elements of a row a program holds: tensor cores take powers of two from 16 on."""
-    return max(16, triton.next_power_of_2(D))
-
-
 def shared_bytes(config: triton.Config, D: int, dtype: torch.dtype) -> int:
     """Return the most shared memory that a program of `attention_kernel` may need: queries, and stages of k and v."""
     rows = config.kwargs["BLOCK_M"] + 2 * config.num_stages * config.kwargs["BLOCK_N"]
     return rows * padded(D) * dtype.itemsize + BARRIERS
-
-
-def shared_limit(device: torch.device) -> int:
-    """Return the bytes of shared memory that one program may have."""
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def laid_out(x: torch.Tensor) -> torch.Tensor:

@@ -315,7 +315,7 @@ def tiles_for(D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tiles, 
         table = SCALAR
     else:
         table = FETCHED if fetches(dtype, device) else LOADED
-    limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    limit = shared_limit(device)
     for tiles in next(table[most] for most in table if most >= D):
         if shared_bytes(*tiles, D, dtype) <= limit:
             return tiles
@@ -336,11 +336,20 @@ def shared_bytes(by_keys: Tiles, by_queries: Tiles, D: int, dtype: torch.dtype) 
     return most * padded(D) * dtype.itemsize + 2048  # for two numbers a row, and the barriers
 
 
+def shared_limit(device: torch.device) -> int:
+    """Return the bytes of shared memory that one program may have."""
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+WITH_COPY_ENGINE = ((9, 0), (10, 0), (10, 3))  # compute capabilities of GPUs with TMA and a large shared memory
+
+
 def fetches(dtype: torch.dtype, device: torch.device) -> bool:
-    """Return whether the kernels read through the copy engine (TMA): where tensor cores read shared memory."""
-    if device.type != "cuda" or torch.version.hip is not None or dtype == torch.float32:
+    """Return whether kernels read through the copy engine (TMA): where tensor cores read shared memory."""
+    if device.type != "cuda" or dtype == torch.float32:
         return False
-    return torch.cuda.get_device_capability(device)[0] in (9, 10)
+    # An AMD MI200 has the capability of a Hopper GPU, in name.
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) in WITH_COPY_ENGINE
 
 
 def padded(D: int) -> int:
