@@ -24,6 +24,7 @@ import triton.language as tl
 from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
+from triton.language.core import is_builtin
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -43,21 +44,21 @@ class Parcel:
         if id(function) in self.keys:
             return self.keys[id(function)]
         key = self.keys[id(function)] = len(self.keys)
-        file, line, source = source_of(function.fn)
+        python = undecorated(function)
+        file, line, source = source_of(python)
+        decorator = decorator_of(function)
         options = function.kwargs if isinstance(function, InterpretedFunction) else vars(function)
         wanted = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
-        is_constexpr = isinstance(function, ConstexprFunction)
-        is_gluon = isinstance(function, GluonJITFunction)
         packed = {
             "key": key,
-            "name": function.fn.__name__,
-            "module": function.fn.__module__ or "__main__",
-            "decorator": "constexpr_function" if is_constexpr else "gluon" if is_gluon else "jit",
-            "options": {} if is_constexpr else {name: options.get(name) for name in wanted},
+            "name": python.__name__,
+            "module": python.__module__ or "__main__",
+            "decorator": decorator,
+            "options": {name: options.get(name) for name in wanted} if decorator in ("jit", "gluon") else {},
             "file": file,
             "line": line,
             "source": source,
-            "names": self.names(function.fn, ast.parse(source)),
+            "names": self.names(python, ast.parse(source)),
         }
         self.functions.append(packed)
         return key
@@ -98,7 +99,7 @@ class Parcel:
         home = getattr(getattr(value, "fn", value), "__module__", None) or ""
         if home.split(".")[0] == "triton" and hasattr(value, "__name__"):
             return {"import": {"module": home, "name": value.__name__}}
-        if isinstance(value, (InterpretedFunction, JITFunction, ConstexprFunction)):
+        if isinstance(value, (InterpretedFunction, JITFunction, ConstexprFunction)) or is_builtin(value):
             return {"function": self.add(value)}
         return {"python": value.__name__} if inspect.isroutine(value) else {"opaque": type(value).__name__}
 
@@ -109,6 +110,20 @@ class Parcel:
         members = {name: getattr(module, name) for name in sorted(attributes) if hasattr(module, name)}
         members = {name: member for name, member in members.items() if not isinstance(member, ModuleType)}
         return {"module": {"name": module.__name__, "members": {n: self.encode(m) for n, m in members.items()}}}
+
+
+def undecorated(function):
+    """Return the Python function inside a jitted one, or inside a builtin of the compiler's."""
+    return function.__wrapped__ if is_builtin(function) else function.fn
+
+
+def decorator_of(function) -> str:
+    """Return how the worker names the decorator of a function."""
+    if is_builtin(function):
+        return "builtin"
+    if isinstance(function, ConstexprFunction):
+        return "constexpr_function"
+    return "gluon" if isinstance(function, GluonJITFunction) else "jit"
 
 
 def signature_parts(tree: ast.Module) -> Iterator[ast.expr]:

@@ -33,6 +33,7 @@ from triton.compiler.errors import CompilationError
 from triton.experimental import gluon
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.language._core import builtin as gluon_builtin
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.runtime import cache
 from triton.runtime.jit import create_function_from_signature
@@ -137,7 +138,12 @@ def define(function: dict, names: dict):
     text = "\n" * (function["line"] - 1) + function["source"]
     linecache.cache[function["file"]] = (len(text), None, text.splitlines(True), function["file"])
     exec(compile(text, function["file"], "exec", dont_inherit=True), names)
-    decorators = {"jit": triton.jit, "gluon": gluon.jit, "constexpr_function": triton.constexpr_function}
+    decorators = {
+        "jit": triton.jit,
+        "gluon": gluon.jit,
+        "constexpr_function": triton.constexpr_function,
+        "builtin": gluon_builtin,
+    }
     return decorators[function["decorator"]](names[function["name"]], **function["options"])
 
 

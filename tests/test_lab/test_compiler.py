@@ -22,6 +22,7 @@ import triton
 import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.language.extra import libdevice
@@ -152,6 +153,22 @@ def test_gluon_kernels_compile_too():
     desc = GluonDescriptor.from_tensor(meta(256, 256, dtype=torch.float16), [64, 64], layout)
     code = compiled(copy_block_kernel, desc, desc, BLOCK=64)
     assert code.count("cp.async.bulk.tensor") == 2 and 64 * 64 * 2 <= code.shared < 64 * 64 * 2 + 64
+
+
+@builtin
+def forget(value, _semantic=None):
+    return _semantic.full(value.shape, 0, value.dtype, value.type.layout)
+
+
+@gluon.jit
+def zero_kernel(out_ptr):
+    offs = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    gl.store(out_ptr + offs, forget(offs))
+
+
+def test_builtins_defined_beside_a_kernel_go_along():
+    code = compiled(zero_kernel, meta(128, dtype=torch.int32))
+    assert "dense<0>" in code.ttgir and code.count("st.global") > 0
 
 
 def test_spills_and_warps():
