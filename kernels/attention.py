@@ -8,10 +8,9 @@ import torch
 import triton
 import triton.language as tl
 from torch.autograd.function import once_differentiable
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.attention_backward import DTYPES, attention_backward, fetches, padded, shared_limit
-from kernels.attention_hopper import attention_hopper
+from kernels.attention_backward import DTYPES, attention_backward, descriptor, fetches, padded, shared_limit
+from kernels.attention_hopper import attention_hopper, is_hopper, readable
 
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
 LOG2_E = math.log2(math.e)
@@ -340,8 +339,7 @@ def launch(q, k, v, out, lse, causal: bool, scale: float) -> None:
     sizes = (scale * LOG2_E, H, H // k.shape[1], M, k.shape[2])
     if described:
         rows = [options[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
-        blocks = [[1, 1, n, padded(D)] for n in rows]
-        descriptors = map(TensorDescriptor.from_tensor, (q, k, v, out), blocks)
+        descriptors = map(descriptor, (q, k, v, out), rows)
         attention_descriptor_kernel[grid](*descriptors, lse, *sizes, **options)
     else:
         strides = (stride for t in (q, k, v) for stride in t.stride()[:3])
@@ -384,21 +382,13 @@ def config_for(short: bool, described: bool, D: int, dtype: torch.dtype, device:
 
 def suits_hopper(q, k, v) -> bool:
     """Return whether `attention_hopper` can compute this and is the faster: of short rows, four warps do more alone."""
-    if not (suits_descriptors(q, k, v) and 64 < q.shape[3] <= 128):
-        return False
-    return torch.cuda.get_device_capability(q.device) == (9, 0)
+    return suits_descriptors(q, k, v) and is_hopper(q.device) and 64 < q.shape[3] <= 128
 
 
 def suits_descriptors(q, k, v) -> bool:
     """Return whether the GPU has a copy engine that can read q, k, v and write the result, and is worth setting up."""
     worth = q.shape[2] > SHORT and q.shape[3] % 8 == 0
-    return worth and fetches(q.dtype, q.device) and all(map(aligned, (q, k, v)))
-
-
-def aligned(x: torch.Tensor) -> bool:
-    """Return whether x is something, starts at a multiple of 16 bytes, and all its rows lie multiples of that apart."""
-    steps = [stride * x.element_size() for stride in x.stride()[:3]]
-    return x.numel() > 0 and x.data_ptr() % 16 == 0 and all(step > 0 and step % 16 == 0 for step in steps)
+    return worth and fetches(q.dtype, q.device) and all(map(readable, (q, k, v)))
 
 
 def shared_bytes(config: triton.Config, D: int, dtype: torch.dtype) -> int:
