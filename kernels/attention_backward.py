@@ -5,12 +5,16 @@ With weights P = 2^(scale * log2(e) * q k^T - lse), the gradient G of the result
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from kernels.attention_backward_hopper import attention_backward_hopper
+from kernels.attention_hopper import is_hopper, readable, steps
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LOG2_E = tl.constexpr(math.log2(math.e))
@@ -236,29 +240,47 @@ def attention_backward(
     i + N - M. `kernels.attention` sees to all that.
 
     The passes are those of FlashAttention-2 (Dao, 2023, algorithm 2) but for dq, which has a pass of its own: no two
-    programs add to one element, so every run gives the same bits.
+    programs add to one element, so every run gives the same bits. On a Hopper GPU, fp16 and bf16 heads of 33 to 128
+    elements go to `attention_backward_hopper` instead, whose dq may differ in its last bits from run to run, unless
+    torch.use_deterministic_algorithms(True) asks for results that do not.
     """
-    (B, H, M, D), (_, heads_kv, N, _) = q.shape, k.shape
+    fused = suits_hopper(q) and not torch.are_deterministic_algorithms_enabled()
+    return computed(attention_backward_hopper if fused else two_passes, grad, q, k, v, out, lse, causal, scale)
+
+
+def attention_backward_plain(grad, q, k, v, out, lse, causal: bool, scale: float) -> tuple[torch.Tensor, ...]:
+    """Return what `attention_backward` returns, by the kernels of this file, on any GPU."""
+    return computed(two_passes, grad, q, k, v, out, lse, causal, scale)
+
+
+def computed(write: Callable, grad, q, k, v, out, lse, causal: bool, scale: float) -> tuple[torch.Tensor, ...]:
+    """Return the three gradients that `write` fills."""
     dq, dk, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
     if min(q.numel(), k.numel()) == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
-    fetch = fetches(q.dtype, q.device)
     # Memory that is lazily negated is not yet what it stands for.
     grad, q, k, v = (t.resolve_neg() for t in (grad, q, k, v))
+    fetch = fetches(q.dtype, q.device)
     grad, q, k, v = (fetchable(t) if fetch else t.contiguous() for t in (grad, q, k, v))
+    with torch.cuda.device_of(q):
+        write(grad, q, k, v, lse, row_sums(out, grad), dq, dk, dv, causal, scale)
+    return dq, dk, dv
+
+
+def two_passes(grad, q, k, v, lse, delta, dq, dk, dv, causal: bool, scale: float) -> None:
+    """Write the gradients of q, k and v, laid out as the kernels read them, to dq, dk and dv."""
+    (B, H, M, D), (_, heads_kv, N, _) = q.shape, k.shape
+    fetch = fetches(q.dtype, q.device)
     constants = {"GROUP": H // heads_kv, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch}
     by_keys, by_queries = tiles_for(D, q.dtype, q.device)
-    with torch.cuda.device_of(q):
-        delta = row_sums(out, grad)
-        attention_dk_dv_kernel[(triton.cdiv(N, by_keys.BLOCK_N) * B * heads_kv,)](
-            *by_keys.sources(q, k, v, grad, fetch), lse, delta, dk, dv, heads_kv, M, N, scale,
-            **constants, **by_keys._asdict(),
-        )  # fmt: skip
-        attention_dq_kernel[(triton.cdiv(M, by_queries.BLOCK_M) * B * H,)](
-            *by_queries.sources(q, k, v, grad, fetch), lse, delta, dq, heads_kv, M, N, scale,
-            **constants, **by_queries._asdict(),
-        )  # fmt: skip
-    return dq, dk, dv
+    attention_dk_dv_kernel[(triton.cdiv(N, by_keys.BLOCK_N) * B * heads_kv,)](
+        *by_keys.sources(q, k, v, grad, fetch), lse, delta, dk, dv, heads_kv, M, N, scale,
+        **constants, **by_keys._asdict(),
+    )  # fmt: skip
+    attention_dq_kernel[(triton.cdiv(M, by_queries.BLOCK_M) * B * H,)](
+        *by_queries.sources(q, k, v, grad, fetch), lse, delta, dq, heads_kv, M, N, scale,
+        **constants, **by_queries._asdict(),
+    )  # fmt: skip
 
 
 def row_sums(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
@@ -352,6 +374,11 @@ def fetches(dtype: torch.dtype, device: torch.device) -> bool:
     return torch.version.hip is None and torch.cuda.get_device_capability(device) in WITH_COPY_ENGINE
 
 
+def suits_hopper(q: torch.Tensor) -> bool:
+    """Return whether `attention_backward_hopper` can compute this and is the faster: shorter rows it fills up to 64."""
+    return fetches(q.dtype, q.device) and is_hopper(q.device) and 32 < q.shape[3] <= 128
+
+
 def padded(D: int) -> int:
     """Return how many elements a row of a block has: a power of two that tensor cores take."""
     return max(16, triton.next_power_of_2(D))
@@ -362,12 +389,9 @@ def fetchable(t: torch.Tensor) -> torch.Tensor:
 
     t: [B, heads, length, D]. Rows of the copy lie further apart where 16 bytes do not divide their length.
     """
-    unit = 16 // t.element_size()
-    apart = all(
-        stride > 0 and stride % unit == 0 for stride, size in zip(t.stride()[:3], t.shape, strict=False) if size > 1
-    )
-    if apart and t.data_ptr() % 16 == 0 and (t.stride(3) == 1 or t.shape[3] == 1):
+    if readable(t):
         return t
+    unit = 16 // t.element_size()
     D = t.shape[3]
     return t.new_empty((*t.shape[:3], triton.cdiv(D, unit) * unit))[..., :D].copy_(t)
 
@@ -375,7 +399,6 @@ def fetchable(t: torch.Tensor) -> torch.Tensor:
 def descriptor(t: torch.Tensor, BLOCK: int) -> TensorDescriptor:
     """Return what the kernels read t through, BLOCK rows of one head at a time; past its end they read zeros.
 
-    t: [B, heads, length, D], fetchable. The stride of an axis of one element means nothing, and may be any number.
+    t: [B, heads, length, D], `readable`.
     """
-    strides = [stride if size > 1 else 16 for stride, size in zip(t.stride()[:3], t.shape, strict=False)]
-    return TensorDescriptor(t, list(t.shape), [*strides, 1], [1, 1, BLOCK, padded(t.shape[3])])
+    return TensorDescriptor(t, list(t.shape), [*steps(t), 1], [1, 1, BLOCK, padded(t.shape[3])])

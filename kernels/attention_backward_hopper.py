@@ -1,0 +1,281 @@
+"""dq, dk, dv of attention on Hopper in one pass: five products for a tile of weights, where two passes need seven.
+
+Written in Gluon, as attention_hopper, with a producer and two consumers. A program owns keys and goes through the
+queries: what it finds for dk and dv stays in registers, and what it finds for dq the copy engine adds to memory.
+"""
+
+import torch
+import triton
+from triton._C.libtriton import ir
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language._core import builtin
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+
+from kernels.attention_hopper import LOG2_E, descriptor
+
+HALF = 64  # keys of a tile that one consumer owns
+BLOCK_N = 2 * HALF
+STAGES = 2
+BLOCK_MS = {64: 128, 128: 64}  # queries of a tile, by the elements of a row
+
+
+@builtin
+def add_shared_to_global(tensor_desc, coord, src, _semantic=None):
+    """Begin to add a block of shared memory to one of a tensor: the copy engine can, but Gluon has no name for it."""
+    coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+    _semantic.builder.create_async_tma_reduce(ir.DESCRIPTOR_REDUCE_KIND.ADD, tensor_desc.handle, coord, src.handle)
+
+
+@gluon.jit
+def own_tile(sizes, IS_CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
+    """Return the batch, the head and the first key of this program, and the first of the queries that see any of them,
+    with the number of their tiles."""
+    H_kv, SHARE, M, N = sizes
+    tiles_n = gl.cdiv(N, BLOCK_N)
+    bh, first_n = gl.program_id(0) // tiles_n, gl.program_id(0) % tiles_n * BLOCK_N
+    first_m = gl.maximum(first_n + (M - N), 0) // BLOCK_M * BLOCK_M if IS_CAUSAL else 0
+    return bh // H_kv, bh % H_kv, first_n, first_m, gl.cdiv(M - first_m, BLOCK_M)
+
+
+@gluon.jit
+def fetch(
+    sources, smem, bars, sizes,
+    IS_CAUSAL: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+):  # fmt: skip
+    """The producer: bring the keys and values, then stage after stage, each as soon as both consumers have emptied it.
+
+    A stage holds a tile of queries, its gradients, and two numbers for each query, which are too few for the copy
+    engine. Consumers begin the next scores early: one stage more is brought than there are tiles, and not used.
+    """
+    q_desc, k_desc, v_desc, grad_desc, lse_ptr, delta_ptr = sources
+    q_smem, k_smem, v_smem, grad_smem, lse_smem, delta_smem, ds_smem, dq_smem = smem
+    kv_full, full, empty, ds_full = bars
+    H_kv, SHARE, M, N = sizes
+    STAGES: gl.constexpr = full.type.shape[0]
+    line: gl.constexpr = gl.BlockedLayout([BLOCK_M // 32], [32], [1], [0])
+    b, h_kv, first_n, first_m, tiles = own_tile(sizes, IS_CAUSAL, BLOCK_M, BLOCK_N)
+    mbarrier.expect(kv_full.index(0), 4 * k_desc.block_type.nbytes)
+    for part in gl.static_range(2):
+        key = first_n + part * (BLOCK_N // 2)
+        tma.async_copy_global_to_shared(k_desc, [b, h_kv, key, 0], kv_full.index(0), k_smem.index(part))
+        tma.async_copy_global_to_shared(v_desc, [b, h_kv, key, 0], kv_full.index(0), v_smem.index(part))
+    for step in range(SHARE * tiles + 1):
+        h, start = h_kv * SHARE + step // tiles, first_m + step % tiles * BLOCK_M
+        stage = step % STAGES
+        bar = full.index(stage)
+        mbarrier.wait(empty.index(stage), ((step // STAGES) & 1) ^ 1)
+        mbarrier.expect(bar, q_desc.block_type.nbytes + grad_desc.block_type.nbytes)
+        tma.async_copy_global_to_shared(q_desc, [b, h, start, 0], bar, q_smem.index(stage))
+        tma.async_copy_global_to_shared(grad_desc, [b, h, start, 0], bar, grad_smem.index(stage))
+        offs_m = start + gl.arange(0, BLOCK_M, layout=line)
+        rows = (b * H_kv * SHARE + h).to(gl.int64) * M
+        mask = (offs_m < M) & (step < SHARE * tiles)
+        lse_smem.index(stage).store(gl.load(lse_ptr + rows + offs_m, mask=mask, other=float("inf")))
+        delta_smem.index(stage).store(gl.load(delta_ptr + rows + offs_m, mask=mask, other=0.0))
+        mbarrier.arrive(bar, count=1)
+
+
+@gluon.jit
+def tile_of(smem, i):
+    """Return one of the blocks of a head in shared memory as a matrix."""
+    ROWS: gl.constexpr = smem.type.shape[3]
+    COLUMNS: gl.constexpr = smem.type.shape[4]
+    return smem.index(i).reshape([ROWS, COLUMNS])
+
+
+@gluon.jit
+def begin(a, b, layout: gl.constexpr):
+    """Begin to multiply two matrices in shared memory."""
+    ROWS: gl.constexpr = a.type.shape[0]
+    COLUMNS: gl.constexpr = b.type.shape[1]
+    zero = gl.zeros((ROWS, COLUMNS), gl.float32, layout)
+    return warpgroup_mma(a, b, warpgroup_mma_init(zero), use_acc=False, is_async=True)
+
+
+@gluon.jit
+def begin_to_add(acc, a, b):
+    """Begin to add the product of a matrix in registers and one in shared memory to acc."""
+    return warpgroup_mma(a, b, warpgroup_mma_init(acc), is_async=True)
+
+
+@gluon.jit
+def store_rows(ptr, tile, bh, first, length, D: gl.constexpr, layout: gl.constexpr):
+    """Store a tile as rows of one head; ptr: [B * heads, length, D], contiguous."""
+    offs = first + gl.arange(0, tile.shape[0], layout=gl.SliceLayout(1, layout))
+    offs_d = gl.arange(0, tile.shape[1], layout=gl.SliceLayout(0, layout))
+    ptrs = ptr + (bh.to(gl.int64) * length + offs)[:, None] * D + offs_d[None, :]
+    gl.store(ptrs, tile.to(ptr.dtype.element_ty), mask=(offs < length)[:, None] & (offs_d < D)[None, :])
+
+
+@gluon.jit
+def gather(
+    results, smem, bars, sizes, scale, scale_log2,
+    PART: gl.constexpr, IS_CAUSAL: gl.constexpr, D: gl.constexpr, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
+):  # fmt: skip
+    """A consumer: half a tile of keys, PART 0 or 1, and all queries that see any of the tile.
+
+    Tiles of weights are transposed, [keys, queries]: then they are left factors, and may stay in registers. For dq each
+    consumer needs the gradients of the other's scores as well, and works out 64 x 64 of its elements.
+    """
+    dq_desc, dk_ptr, dv_ptr = results
+    q_smem, k_smem, v_smem, grad_smem, lse_smem, delta_smem, ds_smem, dq_smem = smem
+    kv_full, full, empty, ds_full = bars
+    H_kv, SHARE, M, N = sizes
+    STAGES: gl.constexpr = full.type.shape[0]
+    ROWS: gl.constexpr = BLOCK_N // 2
+    BLOCK_D: gl.constexpr = q_smem.type.shape[4]
+    dtype: gl.constexpr = q_smem.dtype
+    s_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_D, 16])
+    dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
+    left: gl.constexpr = gl.DotOperandLayout(0, layout, 2)  # from accumulator to operand in registers
+    by_query: gl.constexpr = gl.SliceLayout(0, s_layout)
+    dq_row: gl.constexpr = PART * (BLOCK_M - 64)
+    dq_column: gl.constexpr = PART * (BLOCK_D - 64)
+    b, h_kv, first_n, first_m, tiles = own_tile(sizes, IS_CAUSAL, BLOCK_M, BLOCK_N)
+    first_n += PART * ROWS
+    offs_n = first_n + gl.arange(0, ROWS, layout=gl.SliceLayout(1, s_layout))
+    # The first query that sees each key, and the first that sees all of them. No query sees keys past the last one.
+    if IS_CAUSAL:
+        seen_from, all_seen_from = offs_n + (M - N), first_n + ROWS - 1 + (M - N)
+    else:
+        seen_from, all_seen_from = gl.where(offs_n < N, 0, M), gl.where(first_n + ROWS <= N, 0, M)
+    k, v = tile_of(k_smem, PART), tile_of(v_smem, PART)
+    dk = gl.zeros((ROWS, BLOCK_D), gl.float32, layout)
+    dv = gl.zeros((ROWS, BLOCK_D), gl.float32, layout)
+
+    mbarrier.wait(kv_full.index(0), 0)
+    mbarrier.wait(full.index(0), 0)
+    scores = warpgroup_mma_wait(0, deps=(begin(k, tile_of(q_smem, 0).permute((1, 0)), s_layout),))
+    for step in range(SHARE * tiles):
+        start = first_m + step % tiles * BLOCK_M
+        stage, turn = step % STAGES, step % 2
+        q, grad = tile_of(q_smem, stage), tile_of(grad_smem, stage)
+        grad_weights = begin(v, grad.permute((1, 0)), s_layout)
+        weights = gl.exp2(scores * scale_log2 - lse_smem.index(stage).load(by_query)[None, :])
+        if start < all_seen_from:
+            offs_m = start + gl.arange(0, BLOCK_M, layout=by_query)
+            weights = gl.where(seen_from[:, None] <= offs_m[None, :], weights, 0.0)
+        dv = begin_to_add(dv, gl.convert_layout(weights.to(dtype), left), grad)
+        grad_weights = warpgroup_mma_wait(1, deps=(grad_weights,))
+        delta = delta_smem.index(stage).load(by_query)
+        grad_scores = (weights * (grad_weights - delta[None, :])).to(dtype)
+        dk = begin_to_add(dk, gl.convert_layout(grad_scores, left), q)
+        ds_smem.index(2 * turn + PART).store(grad_scores)
+        fence_async_shared()
+        mbarrier.arrive(ds_full.index(turn), count=1)
+        mbarrier.wait(ds_full.index(turn), (step // 2) & 1)
+        ds = ds_smem.index(2 * turn).slice(dq_row, 64, dim=1).permute((1, 0))
+        dq = begin(ds, tile_of(k_smem, 0).slice(dq_column, 64, dim=1), dq_layout)
+        ds = ds_smem.index(2 * turn + 1).slice(dq_row, 64, dim=1).permute((1, 0))
+        dq = warpgroup_mma(ds, tile_of(k_smem, 1).slice(dq_column, 64, dim=1), dq, is_async=True)
+        dk, dv = warpgroup_mma_wait(2, deps=(dk, dv))
+        mbarrier.arrive(empty.index(stage), count=1)
+        # The next scores are begun before dq is stored, so that the tensor cores do not wait for that.
+        mbarrier.wait(full.index((step + 1) % STAGES), ((step + 1) // STAGES) & 1)
+        scores = begin(k, tile_of(q_smem, (step + 1) % STAGES).permute((1, 0)), s_layout)
+        dq = warpgroup_mma_wait(1, deps=(dq,))
+        tma.store_wait(0)
+        dq_smem.index(PART).reshape([64, 64]).store(dq * scale)
+        fence_async_shared()
+        add_shared_to_global(dq_desc, [b, h_kv * SHARE + step // tiles, start + dq_row, dq_column], dq_smem.index(PART))
+        scores = warpgroup_mma_wait(0, deps=(scores,))
+    store_rows(dk_ptr, dk * scale, b * H_kv + h_kv, first_n, N, D, layout)
+    store_rows(dv_ptr, dv, b * H_kv + h_kv, first_n, N, D, layout)
+    tma.store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["scale", "scale_log2", "H_kv", "M", "N"])
+def attention_backward_hopper_kernel(
+    q_desc, k_desc, v_desc, grad_desc, dq_desc, lse_ptr, delta_ptr, dk_ptr, dv_ptr, scale, scale_log2,
+    H_kv, SHARE, M, N, IS_CAUSAL: gl.constexpr, D: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """Each program writes dk and dv of a tile of keys of one head, and adds what these give to dq.
+
+    q_desc, grad_desc: blocks of a tile of queries, [1, 1, BLOCK_M, BLOCK_D]; k_desc, v_desc: of half a tile of keys,
+    [1, 1, 64, BLOCK_D]; dq_desc: [1, 1, 64, 64], fp32. lse_ptr, delta_ptr: [B, H, M], fp32; dk_ptr, dv_ptr:
+    [B, H_kv, N, D]; contiguous. SHARE: heads of q for each of k. scale_log2 contains log2(e).
+    The grid is (ceil(N / BLOCK_N) * B * H_kv,).
+    """
+    BLOCK_M: gl.constexpr = q_desc.block_type.shape[2]
+    BLOCK_N: gl.constexpr = 2 * k_desc.block_type.shape[2]
+    dtype: gl.constexpr = q_desc.dtype
+    q_smem = gl.allocate_shared_memory(dtype, [STAGES] + q_desc.block_type.shape, q_desc.layout)
+    k_smem = gl.allocate_shared_memory(dtype, [2] + k_desc.block_type.shape, k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [2] + v_desc.block_type.shape, v_desc.layout)
+    grad_smem = gl.allocate_shared_memory(dtype, [STAGES] + grad_desc.block_type.shape, grad_desc.layout)
+    plain: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    lse_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], plain)
+    delta_smem = gl.allocate_shared_memory(gl.float32, [STAGES, BLOCK_M], plain)
+    ds_layout: gl.constexpr = gl.NVMMASharedLayout.get_default_for([BLOCK_N // 2, BLOCK_M], dtype)
+    ds_smem = gl.allocate_shared_memory(dtype, [4, BLOCK_N // 2, BLOCK_M], ds_layout)  # two turns of two halves
+    dq_smem = gl.allocate_shared_memory(gl.float32, [2] + dq_desc.block_type.shape, dq_desc.layout)
+    kv_full = gl.allocate_shared_memory(gl.int64, [1, 1], mbarrier.MBarrierLayout())
+    full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    ds_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    mbarrier.init(kv_full.index(0), count=1)
+    for stage in gl.static_range(STAGES):
+        mbarrier.init(full.index(stage), count=2)  # one for what the copy engine brings, one for the rest
+        mbarrier.init(empty.index(stage), count=2)
+    for turn in gl.static_range(2):
+        mbarrier.init(ds_full.index(turn), count=2)
+    fence_async_shared()
+    smem = (q_smem, k_smem, v_smem, grad_smem, lse_smem, delta_smem, ds_smem, dq_smem)
+    bars, sizes = (kv_full, full, empty, ds_full), (H_kv, SHARE, M, N)
+    sources, results = (q_desc, k_desc, v_desc, grad_desc, lse_ptr, delta_ptr), (dq_desc, dk_ptr, dv_ptr)
+    gl.warp_specialize(
+        [
+            (gather, (results, smem, bars, sizes, scale, scale_log2, 0, IS_CAUSAL, D, BLOCK_M, BLOCK_N)),
+            (gather, (results, smem, bars, sizes, scale, scale_log2, 1, IS_CAUSAL, D, BLOCK_M, BLOCK_N)),
+            (fetch, (sources, smem, bars, sizes, IS_CAUSAL, BLOCK_M, BLOCK_N)),
+        ],
+        [4, 1],  # warps of the second and third part
+        [240, 24],  # registers of each of their threads: who only fetches leaves his to who multiplies
+    )
+
+
+def attention_backward_hopper(
+    grad: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    lse: torch.Tensor,
+    delta: torch.Tensor,
+    dq: torch.Tensor,
+    dk: torch.Tensor,
+    dv: torch.Tensor,
+    causal: bool,
+    scale: float,
+) -> None:
+    """Write the gradients of q, k and v to dq, dk and dv, given the gradient `grad` of their attention.
+
+    q, grad: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on the current device, a Hopper GPU; D is at
+    most 128. Elements of a row lie side by side, and all rows start at multiples of 16 bytes. lse, delta: [B, H, M],
+    fp32, contiguous; dq, dk, dv: as q, k and v, but contiguous. `kernels.attention_backward.attention_backward`, which
+    says what lse and delta are, sees to all that.
+    Programs add to dq in the order in which they come: its last bits may differ from run to run.
+
+    Source: J. Shah and others, "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision",
+    arXiv 2407.08608, appendix B.1.
+    """
+    (B, H, M, D), (_, H_kv, N, _) = q.shape, k.shape
+    BLOCK_D = 64 if D <= 64 else 128
+    BLOCK_M = BLOCK_MS[BLOCK_D]
+    # The copy engine wants rows at multiples of 16 bytes here as well.
+    sums = torch.zeros((B, H, M, triton.cdiv(D, 4) * 4), dtype=torch.float32, device=q.device)[..., :D]
+    rows = ((q, BLOCK_M), (k, HALF), (v, HALF), (grad, BLOCK_M))
+    descriptors = (descriptor(t, n, BLOCK_D) for t, n in rows)
+    attention_backward_hopper_kernel[(triton.cdiv(N, BLOCK_N) * B * H_kv,)](
+        *descriptors, descriptor(sums, 64, 64), lse, delta, dk, dv, scale, scale * LOG2_E,
+        H_kv, H // H_kv, M, N, causal, D, STAGES, num_warps=4,
+    )  # fmt: skip
+    dq.copy_(sums)
