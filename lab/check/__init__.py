@@ -19,7 +19,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING
 
-from lab.check.diagnose import guess_strides
+from lab.check.diagnose import ALMOST_RIGHT, guess_strides, proves
 from lab.check.examine import Finding, examine, examine_form
 from lab.check.isolation import Crashed, TimedOut, place_to_run
 from lab.check.question import Question, excess_of, pose
@@ -256,11 +256,15 @@ def conclude(verdict: Verdict, failed: list[tuple[Question, Finding]]) -> None:
 
 
 def most_telling(failed: "list[tuple[Question, Finding]]") -> "tuple[Finding, Question]":
-    """Return the first failure, or one for the same reason that says more: its cause is known, it has elements."""
+    """Return the first failure, or one for the same reason that says more: its cause is known, it has elements.
+
+    To be almost right says no more: what is far off in one case may come near in another by luck.
+    """
     alike = [pair for pair in failed if pair[1].reason == failed[0][1].reason]
     if failed[0][1].reason == "wrong-values" and not failed[0][1].cause:
         failed[0][1].cause = guess_strides([question for question, _ in failed])
-    question, finding = max(alike, key=lambda pair: (bool(pair[1].cause), pair[0].expected[0].value.numel() > 1))
+    explained = [pair for pair in alike if pair[1].cause not in ("", ALMOST_RIGHT)]
+    question, finding = max(explained or alike, key=lambda pair: pair[0].expected[0].value.numel() > 1)
     return finding, question
 
 
@@ -312,8 +316,10 @@ def run_case(place, question: Question, seed: int, number_of_case: int) -> Findi
 def examine_repeat(place, question: Question, again: Question, second: Evidence, finding: Finding) -> Finding:
     """Tell why the second run of a case failed where the first was right."""
     if examine_form(again, second) is None:
-        old = [(e, r.tensor) for e, r in zip(question.expected, second.results, strict=True) if r.contents.size]
-        if old and all((excess_of(expected, tensor) == 0).all() for expected, tensor in old):
+        pairs = zip(question.expected, second.results, strict=True)
+        old = [(expected, excess_of(expected, result.tensor) == 0) for expected, result in pairs]
+        by_luck = second.launch_count > 0 and not any(proves(expected, right) for expected, right in old)
+        if not by_luck and all(right.all() for _, right in old):
             return Finding(
                 "stale",
                 "called again with new numbers in the same tensors, it returned the old result.",

@@ -10,6 +10,8 @@ from lab.check.question import Expected, Question, call_reference, contiguous, t
 from lab.check.runner import Result
 from lab.words import listed, number, was
 
+ALMOST_RIGHT = "it is almost right: something is computed in a lower precision than float32."
+
 
 def likely_cause(question: Question, expected: Expected, result: Result, wrong: np.ndarray, bad: np.ndarray) -> str:
     """Return the mistake that would give just this pattern, "" if none is known.
@@ -20,7 +22,9 @@ def likely_cause(question: Question, expected: Expected, result: Result, wrong: 
     guesses = (guess_flat, guess_transposed, guess_input, guess_twin, guess_shift, guess_missing_term, guess_factor)
     texts = (guess(question, expected, actual) for guess in guesses)
     return (
-        next(filter(None, texts), "") or guess_by_value(expected, result, wrong, bad) or guess_by_place(result, wrong)
+        next(filter(None, texts), "")
+        or guess_by_value(expected, result, wrong, bad)
+        or guess_by_place(expected, result, wrong)
     )
 
 
@@ -30,6 +34,26 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.shape != b.shape or a.numel() < 2 or bool((b == b[0]).all()):
         return False
     return torch.allclose(a, b, rtol=1e-2, atol=1e-6, equal_nan=True)
+
+
+def explains(other: torch.Tensor, expected: Expected, actual: torch.Tensor) -> bool:
+    """Return whether the answer gave this other tensor; one that is as good as right explains nothing."""
+    return close(actual, other) and not close(other, expected.value)
+
+
+def result_of(arguments: list, question: Question, expected: Expected) -> torch.Tensor:
+    """Return what would be right in the place of `expected` if these were the arguments."""
+    values = call_reference(question.task, arguments)
+    return next(value for value, one in zip(values, question.expected, strict=True) if one is expected)
+
+
+def proves(expected: Expected, right: np.ndarray) -> bool:
+    """Return whether it means anything that these elements are right: one constant may be so by luck.
+
+    So may what no input changes: the zeros of rows that see nothing, say.
+    """
+    values = expected.value[expected.reacts & torch.as_tensor(right)]
+    return values.numel() == 1 or bool((values != values[:1]).any())
 
 
 def strided_inputs(question: Question) -> list[tuple[int, FrozenTensor]]:
@@ -49,7 +73,7 @@ def guess_flat(question: Question, expected: Expected, actual: torch.Tensor) -> 
         if tensor.numel() > span:
             continue
         arguments[position] = tensor.as_strided((tensor.numel(),), (1,)).reshape(tensor.shape)
-        if any(close(actual, value) for value in call_reference(question.task, arguments)):
+        if explains(result_of(arguments, question, expected), expected, actual):
             name, strides = question.name(position), list(layout.strides)
             return f"`{name}` is read as if its elements lay side by side, but its strides are {strides}."
     return ""
@@ -57,7 +81,7 @@ def guess_flat(question: Question, expected: Expected, actual: torch.Tensor) -> 
 
 def guess_transposed(question: Question, expected: Expected, actual: torch.Tensor) -> str:
     """Rows and columns were exchanged."""
-    if actual.dim() == 2 and min(actual.shape) > 1 and close(actual, expected.value.t()):
+    if actual.dim() == 2 and min(actual.shape) > 1 and explains(expected.value.t(), expected, actual):
         return "rows and columns have changed places: check which stride belongs to which axis."
     return ""
 
@@ -65,7 +89,9 @@ def guess_transposed(question: Question, expected: Expected, actual: torch.Tenso
 def guess_input(question: Question, expected: Expected, actual: torch.Tensor) -> str:
     """The result is one of the inputs."""
     for position, argument in enumerate(thawed(question.inputs)):
-        if isinstance(argument, torch.Tensor) and argument.shape == actual.shape and close(actual, argument.cpu()):
+        if not isinstance(argument, torch.Tensor) or argument.shape != actual.shape:
+            continue
+        if explains(argument.cpu(), expected, actual):
             return f"the result equals `{question.name(position)}`: nothing else entered it."
     return ""
 
@@ -79,7 +105,7 @@ def guess_twin(question: Question, expected: Expected, actual: torch.Tensor) -> 
         if arguments[wanted].shape != arguments[used].shape or arguments[wanted].dtype != arguments[used].dtype:
             continue
         arguments[wanted] = arguments[used]
-        if any(close(actual, value) for value in call_reference(question.task, arguments)):
+        if explains(result_of(arguments, question, expected), expected, actual):
             return f"`{question.name(used)}` is used where `{question.name(wanted)}` belongs."
     return ""
 
@@ -131,20 +157,23 @@ def guess_by_value(expected: Expected, result: Result, wrong: np.ndarray, bad: n
     right = expected.exact.double()
     error, size = (actual.double() - right).abs(), right.abs()
     near = error < 1e-2 * torch.maximum(size, size[size.isfinite()].median())
-    if actual.is_floating_point() and near[torch.from_numpy(wrong)].all():
-        return "it is almost right: something is computed in a lower precision than float32."
+    if actual.is_floating_point() and near[torch.as_tensor(wrong)].all():
+        return ALMOST_RIGHT
     return ""
 
 
-def guess_by_place(result: Result, wrong: np.ndarray) -> str:
-    """Where the wrong elements are, and whose, tells something."""
+def guess_by_place(expected: Expected, result: Result, wrong: np.ndarray) -> str:
+    """Where the wrong elements are, and whose, tells something, unless the others are right by luck."""
+    if not proves(expected, ~wrong):
+        return ""
     flat = wrong.reshape(-1)
     if result.owner is not None:
         owners, guilty = np.unique(result.owner), np.unique(result.owner[wrong])
         firsts = [int(np.argmax(result.owner.reshape(-1) == program)) for program in owners]
-        if len(owners) > 1 and guilty.tolist() == owners[1:].tolist() and owners[0] == 0:
+        others_right = proves(expected, ~np.isin(result.owner, guilty))
+        if others_right and guilty.tolist() == owners[1:].tolist() and owners[0] == 0:
             return "only program 0 is right: do all offsets begin with `tl.program_id(0)`, times the block size?"
-        if len(owners) > 1 and guilty.tolist() == [owners[-1]]:
+        if others_right and guilty.tolist() == [owners[-1]]:
             return "only the last program is wrong: look at what its mask leaves out."
         if len(owners) > 1 and np.flatnonzero(flat).tolist() == firsts:
             return "only the first element of each program is wrong."

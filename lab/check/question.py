@@ -24,6 +24,7 @@ class Expected:
     value: torch.Tensor  # PyTorch's own result, in the dtype asked for
     exact: torch.Tensor  # the same in float64 (or as it is, where that is exact)
     budget: torch.Tensor | None
+    reacts: torch.Tensor  # bool: the elements that change when an input does; all, where none is floating
 
 
 @dataclass(frozen=True)
@@ -114,16 +115,17 @@ def expect(own: torch.Tensor, exact: torch.Tensor, *moved: torch.Tensor) -> Expe
     So is 0 where a factor may have been too small for float32: exponentials end there, and GPUs flush subnormals.
     """
     if not own.is_floating_point():
-        return Expected(own, own, None)
+        return Expected(own, own, None, torch.ones_like(own, dtype=torch.bool))
     exact = exact.double()
-    roundings = sum((m.double() - exact).abs().nan_to_num(0, 0) for m in moved)
-    roundings = torch.maximum(exact.new_zeros(()) + roundings, FEW_ROUNDINGS * exact.abs()).nan_to_num(0, 0)
+    moves = torch.zeros_like(exact) + sum((m.double() - exact).abs().nan_to_num(0, 0) for m in moved)
+    roundings = torch.maximum(moves, FEW_ROUNDINGS * exact.abs()).nan_to_num(0, 0)
     own_error = (own.double() - exact).abs().nan_to_num(0, 0)
     finfo = torch.finfo(own.dtype)
     magnitude = exact.abs().clamp(min=finfo.smallest_normal, max=finfo.max)
     step = finfo.eps * torch.exp2(torch.floor(torch.log2(magnitude)))
     underflow = 0.0 if own.dtype == torch.float64 else UNDERFLOW
-    return Expected(own, exact, 2 * torch.maximum(own_error, roundings) + step + underflow)
+    budget = 2 * torch.maximum(own_error, roundings) + step + underflow
+    return Expected(own, exact, budget, (moves > 0) | (not moved))
 
 
 def excess_of(expected: Expected, actual: torch.Tensor) -> np.ndarray:

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from lab import check as checking
-from lab.check import Verdict, judge
+from lab.check import Verdict, judge, most_telling
+from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_flat, guess_input, guess_transposed, guess_twin
+from lab.check.examine import Finding
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, Result
@@ -490,6 +492,74 @@ def test_offsets_of_32_bits_are_named():
     assert verdict.reason == "int32-overflow", str(verdict)
 
 
+def one_case(reference, make):
+    """Return a task of a single case."""
+    return Task("one_case", "", reference, (Case("", make),), 1, ("", "", ""))
+
+
+@triton.jit
+def nothing_then_squares(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    squares = tl.where(offs % BLOCK == BLOCK - 1, x, x * x)  # the last of each program is right
+    tl.store(out_ptr + offs, tl.where(offs < BLOCK, 0.0, squares), mask=offs < n)
+
+
+@interpreted
+@pytest.mark.parametrize("n", [2 * BLOCK, 4 * BLOCK])
+def test_a_program_that_is_right_because_nothing_is_right_there_is_no_clue(n):
+    def reference(x, y, alpha):
+        return x.where(torch.arange(n, device=x.device) >= BLOCK, 0)
+
+    verdict = judge(one_case(reference, vectors(n)), launching(nothing_then_squares))
+    assert (verdict.reason, verdict.cause) == ("wrong-values", "")
+    assert 'hint("one_case")' in str(verdict)
+
+
+@triton.jit
+def loads_the_first_block(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    tl.store(out_ptr + tl.program_id(0) * BLOCK + lanes, tl.load(x_ptr + lanes))
+
+
+@interpreted
+def test_a_program_that_is_right_for_a_reason_is_a_clue():
+    def answer(x):
+        out = torch.empty_like(x)
+        loads_the_first_block[(4,)](x, out, BLOCK=BLOCK)
+        return out
+
+    verdict = judge(one_case(lambda x: x.clone(), lambda g: (randn(g, 4 * BLOCK),)), answer)
+    assert "only program 0 is right" in verdict.cause
+
+
+@interpreted
+def test_an_old_result_that_is_right_by_luck_was_not_kept():
+    def make(generator):
+        x = torch.zeros(1, device=DEVICE)
+        return x, x + (1 if generator.initial_seed() else -1), 2.5
+
+    verdict = judge(one_case(lambda x, y, alpha: y.relu(), make), launching(no_y))
+    assert verdict.reason == "wrong-values", str(verdict)
+
+
+@interpreted
+def test_a_result_that_was_kept_is_stale_even_if_it_never_changes():
+    zeros = one_case(SCALE_ADD.reference, lambda g: (torch.zeros(8, device=DEVICE), torch.zeros(8, device=DEVICE), 2.5))
+    assert judge(zeros, remembers).reason == "stale"
+
+
+@interpreted
+def test_a_wrong_result_of_no_dimension_is_judged():
+    def answer(x):
+        out = torch.zeros((), device=x.device)
+        total_kernel[(1,)](x, out, BLOCK=BLOCK)
+        return out
+
+    verdict = judge(one_case(lambda x: x.sum(), lambda g: (randn(g, 2 * BLOCK),)), answer)
+    assert verdict.reason == "wrong-values", str(verdict)
+
+
 def test_blanks_are_named_without_running(tmp_path):
     file = tmp_path / "answer.py"
     file.write_text(
@@ -594,6 +664,89 @@ def test_zero_is_right_where_a_factor_was_too_small_for_float32():
     excess = excess_of(expect(exact.float(), exact, exact), torch.zeros(2))
     assert excess[0] == 0 and excess[1] > 0
     assert (excess_of(expect(exact, exact, exact), torch.zeros(2, dtype=torch.float64)) > 0).all()
+
+
+PLACES = {  # the program of each element, whether it is wrong, and what that tells
+    "only program 0 is right": ([0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 1, 1]),
+    "only the last program is wrong": ([0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]),
+    "only the first element of each program": ([0, 0, 1, 1, 2, 2], [1, 0, 1, 0, 1, 0]),
+    "everything from element 3 on": ([0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("words", PLACES)
+def test_where_the_wrong_elements_are_tells_nothing_if_the_others_are_right_by_luck(words):
+    owner, wrong = np.array(PLACES[words][0]), np.array(PLACES[words][1], dtype=bool)
+    result, is_wrong = Result("tensor", (6,), owner=owner), torch.from_numpy(wrong)
+    value = torch.arange(1, 7, dtype=torch.float64)
+
+    def guess(value, moved):
+        return guess_by_place(expect(value.float(), value, moved), result, wrong)
+
+    constant = value.where(is_wrong, 7)
+    assert words in guess(value, 2 * value)
+    assert guess(value, value.where(~is_wrong, 0)) == ""  # no input changes what is right
+    assert guess(constant, 2 * constant) == ""
+    assert guess_by_place(expect(constant.long(), constant), result, wrong) == ""
+    assert words in guess_by_place(expect(value.long(), value), result, wrong)
+
+
+def test_one_element_a_program_is_clue_enough_if_it_is_right():
+    value = torch.arange(1, 5, dtype=torch.float64)
+    expected, result = expect(value.float(), value, 2 * value), Result("tensor", (4,), owner=np.arange(4))
+    assert "only program 0 is right" in guess_by_place(expected, result, np.array([False, True, True, True]))
+    assert guess_by_place(expected, result, np.array([True, True, True, True])) == ""
+
+
+def twins(generator):
+    x = randn(generator, 8)
+    return x, x.clone()
+
+
+def strangers(generator):
+    return randn(generator, 8), randn(generator, 8)
+
+
+@pytest.mark.parametrize(
+    "reference, make, answer, guess",
+    [
+        (lambda x, y: x - 3 * y, strangers, lambda x, y: -2 * y, "`y` is used where `x` belongs."),
+        (lambda x, y: (x, x - 3 * y), strangers, lambda x, y: -2 * x, "`x` is used where `y` belongs."),
+        (lambda x, y: x - 3 * y, twins, lambda x, y: -2.005 * x, ""),
+        (lambda x, y: x * y, strangers, lambda x, y: 1.003 * y * x, ""),
+        (lambda x, y: 2 * x, strangers, lambda x, y: 2.005 * x, ""),
+        (lambda x, y: (y, x + y), strangers, lambda x, y: y, ""),
+    ],
+    ids=["another", "another in the second result", "equal", "symmetric", "unused", "only another result is like it"],
+)
+def test_an_input_is_named_for_another_only_if_that_explains_the_answer(reference, make, answer, guess):
+    question = pose(one_case(reference, make), Case("", make), 0)
+    actual = answer(*LiveInputs(question.inputs).arguments).cpu()
+    assert guess_twin(question, question.expected[-1], actual) == guess
+
+
+@pytest.mark.parametrize("guess", [guess_flat, guess_input, guess_transposed])
+def test_a_mistake_that_would_change_nothing_is_not_named(guess):
+    def make(generator):
+        x = randn(generator, 4, 4)
+        return x + x.t(), randn(generator, 4, 4).t()
+
+    question = pose(one_case(lambda x, y: x.clone(), make), Case("", make), 0)
+    (expected,) = question.expected
+    assert guess(question, expected, 1.003 * expected.value) == ""
+
+
+def test_to_be_almost_right_explains_no_case_that_is_far_off():
+    questions = [pose(SCALE_ADD, case, 0) for case in SCALE_ADD.cases[:2]]
+
+    def told(*causes):
+        findings = [Finding("wrong-values", "", cause) for cause in causes]
+        finding, _ = most_telling(list(zip(questions, findings, strict=True)))
+        return findings.index(finding), finding.cause
+
+    assert told("", ALMOST_RIGHT) == (0, "")
+    assert told("", "`y` is missing") == (1, "`y` is missing")
+    assert told(ALMOST_RIGHT, ALMOST_RIGHT) == (0, ALMOST_RIGHT)
 
 
 def test_evidence_travels_as_plain_text():
