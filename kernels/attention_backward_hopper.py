@@ -107,6 +107,15 @@ def begin_to_add(acc, a, b):
 
 
 @gluon.jit
+def begin_dq(ds_smem, k_smem, turn, ROW: gl.constexpr, COLUMN: gl.constexpr, layout: gl.constexpr):
+    """Begin to multiply the gradients of the scores, of both consumers, with their keys: 64 x 64 elements of dq."""
+    ds = ds_smem.index(2 * turn).slice(ROW, 64, dim=1).permute((1, 0))
+    dq = begin(ds, tile_of(k_smem, 0).slice(COLUMN, 64, dim=1), layout)
+    ds = ds_smem.index(2 * turn + 1).slice(ROW, 64, dim=1).permute((1, 0))
+    return warpgroup_mma(ds, tile_of(k_smem, 1).slice(COLUMN, 64, dim=1), dq, is_async=True)
+
+
+@gluon.jit
 def store_rows(ptr, tile, bh, first, length, D: gl.constexpr, layout: gl.constexpr):
     """Store a tile as rows of one head; ptr: [B * heads, length, D], contiguous."""
     offs = first + gl.arange(0, tile.shape[0], layout=gl.SliceLayout(1, layout))
@@ -173,11 +182,8 @@ def gather(
         fence_async_shared()
         mbarrier.arrive(ds_full.index(turn), count=1)
         mbarrier.wait(ds_full.index(turn), (step // 2) & 1)
-        ds = ds_smem.index(2 * turn).slice(dq_row, 64, dim=1).permute((1, 0))
-        dq = begin(ds, tile_of(k_smem, 0).slice(dq_column, 64, dim=1), dq_layout)
-        ds = ds_smem.index(2 * turn + 1).slice(dq_row, 64, dim=1).permute((1, 0))
-        dq = warpgroup_mma(ds, tile_of(k_smem, 1).slice(dq_column, 64, dim=1), dq, is_async=True)
-        dk, dv = warpgroup_mma_wait(2, deps=(dk, dv))
+        dq = begin_dq(ds_smem, k_smem, turn, dq_row, dq_column, dq_layout)
+        dk, dv = warpgroup_mma_wait(2, deps=(dk, dv))  # dq is two products
         mbarrier.arrive(empty.index(stage), count=1)
         # The next scores are begun before dq is stored, so that the tensor cores do not wait for that.
         mbarrier.wait(full.index((step + 1) % STAGES), ((step + 1) // STAGES) & 1)
