@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from kernels.attention_backward import DTYPES, attention_backward, descriptor, fetches, padded, shared_limit
 from kernels.attention_hopper import attention_hopper, is_hopper, readable
+from kernels.launch import Looks, launcher, looks, stand_in
 
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
 LOG2_E = math.log2(math.e)
@@ -311,12 +312,13 @@ def forward(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Te
 
     q, k, v: as `attention` takes them, with elements of a row side by side; scale: above 0.
     """
-    return computed(attention_hopper if suits_hopper(q, k, v) else launch, q, k, v, causal, scale)
+    write = attention_hopper if suits_hopper(looks(q), looks(k), looks(v)) else attention_portable
+    return computed(write, q, k, v, causal, scale)
 
 
 def attention_plain(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what `forward` returns, by the kernels of this file, on any GPU."""
-    return computed(launch, q, k, v, causal, scale)
+    return computed(attention_portable, q, k, v, causal, scale)
 
 
 def computed(write: Callable, q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -329,21 +331,33 @@ def computed(write: Callable, q, k, v, causal: bool, scale: float) -> tuple[torc
     return out, lse
 
 
-def launch(q, k, v, out, lse, causal: bool, scale: float) -> None:
-    """Launch one program for each tile of queries: where the copy engine can read the tensors, of the kernel for it."""
+def attention_portable(q, k, v, out, lse, causal: bool, scale: float) -> None:
+    """Write attention to out and lse by the kernels of this file."""
+    launch = launcher_for(*map(looks, (q, k, v, out, lse)), causal)
+    launch((q, k, v, out), lse, scale * LOG2_E)
+
+
+@functools.lru_cache(maxsize=1024)
+def launcher_for(q: Looks, k: Looks, v: Looks, out: Looks, lse: Looks, causal: bool) -> Callable[..., None]:
+    """Return the function that launches one program for each tile of queries: `launch((q, k, v, out), lse, scale)`.
+
+    Where the copy engine can read tensors of these looks, it launches the kernel for it.
+    """
     B, H, M, D = q.shape
-    described = suits_descriptors(q, k, v)
-    config = config_for(M <= SHORT, described, D, q.dtype, q.device)
-    options = {"IS_CAUSAL": causal, "BLOCK_D": padded(D), **config.all_kwargs()}
-    grid = (triton.cdiv(M, options["BLOCK_M"]) * B * H,)
-    sizes = (scale * LOG2_E, H, H // k.shape[1], M, k.shape[2])
-    if described:
-        rows = [options[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
-        descriptors = map(descriptor, (q, k, v, out), rows)
-        attention_descriptor_kernel[grid](*descriptors, lse, *sizes, **options)
-    else:
-        strides = (stride for t in (q, k, v) for stride in t.stride()[:3])
-        attention_kernel[grid](q, k, v, out, lse, *sizes, *strides, D=D, **options)
+    by_copy_engine = suits_descriptors(q, k, v)
+    config = config_for(M <= SHORT, by_copy_engine, D, q.dtype, q.device)
+    BLOCK_M, BLOCK_N = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
+    grid = (triton.cdiv(M, BLOCK_M) * B * H, 1, 1)
+    tensors, rest = (q, k, v, out), (stand_in(lse), 1.0)
+    sizes = (H, H // k.shape[1], M, k.shape[2])
+    options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
+    if by_copy_engine:
+        constants = (*sizes, causal, BLOCK_M, BLOCK_N, padded(D))
+        described = tuple(functools.partial(descriptor, BLOCK=rows) for rows in (BLOCK_M, BLOCK_N, BLOCK_N, BLOCK_M))
+        return launcher(attention_descriptor_kernel, grid, tensors, rest, constants, described, **options)
+    strides = (stride for t in (q, k, v) for stride in t.strides[:3])
+    constants = (*sizes, *strides, D, causal, BLOCK_M, BLOCK_N, padded(D))
+    return launcher(attention_kernel, grid, tensors, rest, constants, **options)
 
 
 def config(BLOCK_M: int, BLOCK_N: int, num_warps: int, num_stages: int) -> triton.Config:
@@ -380,15 +394,16 @@ def config_for(short: bool, described: bool, D: int, dtype: torch.dtype, device:
     return next(one for one in configs if shared_bytes(one, D, dtype) <= shared_limit(device))
 
 
-def suits_hopper(q, k, v) -> bool:
+@functools.lru_cache(maxsize=1024)
+def suits_hopper(q: Looks, k: Looks, v: Looks) -> bool:
     """Return whether `attention_hopper` can compute this and is the faster: of short rows, four warps do more alone."""
     return suits_descriptors(q, k, v) and is_hopper(q.device) and 64 < q.shape[3] <= 128
 
 
-def suits_descriptors(q, k, v) -> bool:
+def suits_descriptors(q: Looks, k: Looks, v: Looks) -> bool:
     """Return whether the GPU has a copy engine that can read q, k, v and write the result, and is worth setting up."""
     worth = q.shape[2] > SHORT and q.shape[3] % 8 == 0
-    return worth and fetches(q.dtype, q.device) and all(map(readable, (q, k, v)))
+    return worth and fetches(q.dtype, q.device) and all(readable(stand_in(t)) for t in (q, k, v))
 
 
 def shared_bytes(config: triton.Config, D: int, dtype: torch.dtype) -> int:

@@ -4,6 +4,7 @@ With weights P = 2^(scale * log2(e) * q k^T - lse), the gradient G of the result
     dv = P^T G    dS = P * (G v^T - delta)    dq = scale * dS k    dk = scale * dS^T q
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.attention_backward_hopper import attention_backward_hopper
 from kernels.attention_hopper import is_hopper, readable, steps
+from kernels.launch import Looks, Placed, launcher, looks, stand_in
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LOG2_E = tl.constexpr(math.log2(math.e))
@@ -123,7 +125,7 @@ def add_queries(
 
 @triton.jit(do_not_specialize=["heads_kv", "M", "N"])
 def attention_dk_dv_kernel(
-    q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dk_ptr, dv_ptr, heads_kv, M, N, scale,
+    q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dk_ptr, dv_ptr, scale, heads_kv, M, N,
     GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
@@ -186,7 +188,7 @@ def add_keys(
 
 @triton.jit(do_not_specialize=["heads_kv", "M", "N"])
 def attention_dq_kernel(
-    q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dq_ptr, heads_kv, M, N, scale,
+    q_source, k_source, v_source, grad_source, lse_ptr, delta_ptr, dq_ptr, scale, heads_kv, M, N,
     GROUP: tl.constexpr, IS_CAUSAL: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr, FETCH: tl.constexpr,
 ):  # fmt: skip
@@ -269,29 +271,48 @@ def computed(write: Callable, grad, q, k, v, out, lse, causal: bool, scale: floa
 
 def two_passes(grad, q, k, v, lse, delta, dq, dk, dv, causal: bool, scale: float) -> None:
     """Write the gradients of q, k and v, laid out as the kernels read them, to dq, dk and dv."""
-    (B, H, M, D), (_, heads_kv, N, _) = q.shape, k.shape
-    fetch = fetches(q.dtype, q.device)
-    constants = {"GROUP": H // heads_kv, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch}
-    by_keys, by_queries = tiles_for(D, q.dtype, q.device)
-    attention_dk_dv_kernel[(triton.cdiv(N, by_keys.BLOCK_N) * B * heads_kv,)](
-        *by_keys.sources(q, k, v, grad, fetch), lse, delta, dk, dv, heads_kv, M, N, scale,
-        **constants, **by_keys._asdict(),
-    )  # fmt: skip
-    attention_dq_kernel[(triton.cdiv(M, by_queries.BLOCK_M) * B * H,)](
-        *by_queries.sources(q, k, v, grad, fetch), lse, delta, dq, heads_kv, M, N, scale,
-        **constants, **by_queries._asdict(),
-    )  # fmt: skip
+    tensors = (q, k, v, grad)
+    tiles, fetch = tiles_for(q.shape[3], q.dtype, q.device), fetches(q.dtype, q.device)
+    rows = tuple(map(looks, (lse, delta, dq, dk, dv)))
+    by_keys, by_queries = launchers_for(tuple(map(looks, tensors)), rows, causal, tiles, fetch)
+    by_keys(tensors, lse, delta, dk, dv, scale)
+    by_queries(tensors, lse, delta, dq, scale)
+
+
+@functools.lru_cache(maxsize=1024)
+def launchers_for(
+    tensors: tuple[Looks, ...], rest: tuple[Looks, ...], causal: bool, tiles: tuple, fetch: bool
+) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return the functions that launch both passes on tensors of these looks.
+
+    tensors: q, k, v and grad, which the kernels read by tiles; rest: lse, delta, dq, dk and dv.
+    """
+    (B, H, M, D), (heads_kv, N) = tensors[0].shape, tensors[1].shape[1:3]
+    lse, delta, dq, dk, dv = map(stand_in, rest)
+    by_keys, by_queries = tiles
+    constants = (heads_kv, M, N, H // heads_kv, causal, D)
+    programs = triton.cdiv(N, by_keys.BLOCK_N) * B * heads_kv, triton.cdiv(M, by_queries.BLOCK_M) * B * H
+    return (
+        by_keys.launcher(attention_dk_dv_kernel, programs[0], tensors, (lse, delta, dk, dv, 1.0), constants, fetch),
+        by_queries.launcher(attention_dq_kernel, programs[1], tensors, (lse, delta, dq, 1.0), constants, fetch),
+    )
 
 
 def row_sums(out: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
     """Return delta, the sums of out * grad over the last axis: [B, H, M], fp32."""
-    B, H, M, D = out.shape
-    delta = out.new_empty((B, H, M), dtype=torch.float32)
-    BLOCK_M, BLOCK_D = 32, triton.next_power_of_2(D)
-    attention_delta_kernel[(triton.cdiv(M, BLOCK_M) * B * H,)](
-        out, grad, delta, H, M, *out.stride()[:3], *grad.stride()[:3], D=D, BLOCK_M=BLOCK_M, BLOCK_D=BLOCK_D
-    )
+    delta = out.new_empty(out.shape[:3], dtype=torch.float32)
+    delta_launcher_for(looks(out), looks(grad), looks(delta))((out, grad, delta))
     return delta
+
+
+@functools.lru_cache(maxsize=1024)
+def delta_launcher_for(out: Looks, grad: Looks, delta: Looks) -> Callable[..., None]:
+    """Return the function that launches the kernel on tensors of these looks: `launch((out, grad, delta))`."""
+    B, H, M, D = out.shape
+    BLOCK_M, BLOCK_D = 32, triton.next_power_of_2(D)
+    grid = (triton.cdiv(M, BLOCK_M) * B * H, 1, 1)
+    constants = (H, M, *out.strides[:3], *grad.strides[:3], D, BLOCK_M, BLOCK_D)
+    return launcher(attention_delta_kernel, grid, (out, grad, delta), constants=constants)
 
 
 class Tiles(NamedTuple):
@@ -302,12 +323,17 @@ class Tiles(NamedTuple):
     num_warps: int
     num_stages: int
 
-    def sources(self, q, k, v, grad, fetch: bool) -> list[torch.Tensor] | list[TensorDescriptor]:
-        """Return what `load_rows` reads: these tensors, or descriptors of blocks of as many rows as a tile."""
-        if not fetch:
-            return [q, k, v, grad]
-        rows = ((q, self.BLOCK_M), (k, self.BLOCK_N), (v, self.BLOCK_N), (grad, self.BLOCK_M))
-        return [descriptor(t, BLOCK) for t, BLOCK in rows]
+    def described(self) -> tuple[Callable, ...]:
+        """Return what makes descriptors of q, k, v and grad, with blocks of as many rows as a tile."""
+        rows = (self.BLOCK_M, self.BLOCK_N, self.BLOCK_N, self.BLOCK_M)
+        return tuple(functools.partial(descriptor, BLOCK=BLOCK) for BLOCK in rows)
+
+    def launcher(self, kernel, programs: int, tensors, rest, constants: tuple, fetch: bool) -> Callable[..., None]:
+        """Return the function that launches the kernel of a pass; constants: all up to D."""
+        constants = (*constants, self.BLOCK_M, self.BLOCK_N, padded(constants[-1]), fetch)
+        described = self.described() if fetch else ()
+        options = {"num_warps": self.num_warps, "num_stages": self.num_stages}
+        return launcher(kernel, (programs, 1, 1), tensors, rest, constants, described, **options)
 
 
 # Tiles of the pass by keys and of the pass by queries, for heads of at most so many elements, the largest tiles first.
@@ -396,7 +422,7 @@ def fetchable(t: torch.Tensor) -> torch.Tensor:
     return t.new_empty((*t.shape[:3], triton.cdiv(D, unit) * unit))[..., :D].copy_(t)
 
 
-def descriptor(t: torch.Tensor, BLOCK: int) -> TensorDescriptor:
+def descriptor(t: torch.Tensor | Placed, BLOCK: int) -> TensorDescriptor:
     """Return what the kernels read t through, BLOCK rows of one head at a time; past its end they read zeros.
 
     t: [B, heads, length, D], `readable`.

@@ -4,6 +4,9 @@ Written in Gluon, as attention_hopper, with a producer and two consumers. A prog
 queries: what it finds for dk and dv stays in registers, and what it finds for dq the copy engine adds to memory.
 """
 
+import functools
+from collections.abc import Callable
+
 import torch
 import triton
 from triton._C.libtriton import ir
@@ -20,6 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from kernels.attention_hopper import LOG2_E, descriptor
+from kernels.launch import Looks, launcher, looks, stand_in
 
 HALF = 64  # keys of a tile that one consumer owns
 BLOCK_N = 2 * HALF
@@ -273,15 +277,31 @@ def attention_backward_hopper(
     Source: J. Shah and others, "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision",
     arXiv 2407.08608, appendix B.1.
     """
-    (B, H, M, D), (_, H_kv, N, _) = q.shape, k.shape
+    # The copy engine wants rows at multiples of 16 bytes here as well.
+    wide = triton.cdiv(q.shape[3], 4) * 4
+    sums = torch.zeros((*q.shape[:3], wide), dtype=torch.float32, device=q.device)[..., : q.shape[3]]
+    tensors, rest = (q, k, v, grad, sums), (lse, delta, dk, dv)
+    launch = launcher_for(tuple(map(looks, tensors)), tuple(map(looks, rest)), causal)
+    launch(tensors, *rest, scale, scale * LOG2_E)
+    dq.copy_(sums)
+
+
+@functools.lru_cache(maxsize=1024)
+def launcher_for(tensors: tuple[Looks, ...], rest: tuple[Looks, ...], causal: bool) -> Callable[..., None]:
+    """Return the function that launches the kernel on tensors of these looks; two scales come after the rest.
+
+    tensors: q, k, v, grad and dq, for the copy engine; rest: lse, delta, dk and dv.
+    """
+    (B, H, M, D), (H_kv, N) = tensors[0].shape, tensors[1].shape[1:3]
     BLOCK_D = 64 if D <= 64 else 128
     BLOCK_M = BLOCK_MS[BLOCK_D]
-    # The copy engine wants rows at multiples of 16 bytes here as well.
-    sums = torch.zeros((B, H, M, triton.cdiv(D, 4) * 4), dtype=torch.float32, device=q.device)[..., :D]
-    rows = ((q, BLOCK_M), (k, HALF), (v, HALF), (grad, BLOCK_M))
-    descriptors = (descriptor(t, n, BLOCK_D) for t, n in rows)
-    attention_backward_hopper_kernel[(triton.cdiv(N, BLOCK_N) * B * H_kv,)](
-        *descriptors, descriptor(sums, 64, 64), lse, delta, dk, dv, scale, scale * LOG2_E,
-        H_kv, H // H_kv, M, N, causal, D, STAGES, num_warps=4,
-    )  # fmt: skip
-    dq.copy_(sums)
+    blocks = ((BLOCK_M, BLOCK_D), (HALF, BLOCK_D), (HALF, BLOCK_D), (BLOCK_M, BLOCK_D), (64, 64))
+    return launcher(
+        attention_backward_hopper_kernel,
+        (triton.cdiv(N, BLOCK_N) * B * H_kv, 1, 1),
+        tensors,
+        rest=(*map(stand_in, rest), 1.0, 1.0),
+        constants=(H_kv, H // H_kv, M, N, causal, D, STAGES),
+        described=tuple(functools.partial(descriptor, rows=rows, columns=columns) for rows, columns in blocks),
+        num_warps=4,
+    )

@@ -4,6 +4,10 @@ Written in Gluon, as matmul_hopper. A group of warps begins the products of a ti
 next one, so that the tensor cores multiply while the other units raise powers of two.
 """
 
+import functools
+import math
+from collections.abc import Callable
+
 import torch
 import triton
 from triton.experimental import gluon
@@ -17,6 +21,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from kernels.launch import Looks, Placed, launcher, looks, stand_in
 
 HALF = 64  # queries of a tile that one consumer owns
 BLOCK_M = 2 * HALF
@@ -248,17 +254,25 @@ def attention_hopper(
     Source: J. Shah and others, "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision",
     arXiv 2407.08608, section 3.
     """
+    launch = launcher_for(*map(looks, (q, k, v, out, lse)), causal)
+    launch((q, k, v, out), lse, scale * LOG2_E)
+
+
+@functools.lru_cache(maxsize=1024)
+def launcher_for(q: Looks, k: Looks, v: Looks, out: Looks, lse: Looks, causal: bool) -> Callable[..., None]:
+    """Return the function that launches the kernel on tensors of these looks: `launch((q, k, v, out), lse, scale)`."""
     (B, H, M, _), (H_kv, N) = q.shape, k.shape[1:3]
-    descriptors = (descriptor(t, rows) for t, rows in ((q, HALF), (k, BLOCK_N), (v, BLOCK_N), (out, HALF)))
     # A power of two, of which there are few: the kernel is compiled for each.
-    group = max(1, triton.next_power_of_2(CACHED // (2 * N * BLOCK_D * k.element_size()) + 1) // 2)
+    group = max(1, triton.next_power_of_2(CACHED // (2 * N * BLOCK_D * k.dtype.itemsize) + 1) // 2)
     tiles = triton.cdiv(M, BLOCK_M) * B * H
     # Tiles of equal length go to programs that stay, so that one begins while the one before is written. Of causal ones
     # each has its own: the GPU then gives the next to whoever is free.
     programs = tiles if causal else min(tiles, torch.cuda.get_device_properties(q.device).multi_processor_count)
-    attention_hopper_kernel[(programs,)](
-        *descriptors, lse, scale * LOG2_E, B, H, H // H_kv, M, N, min(group, 32), causal, STAGES, num_warps=4
-    )
+    constants = (B, H, H // H_kv, M, N, min(group, 32), causal, STAGES)
+    described = (functools.partial(descriptor, rows=rows) for rows in (HALF, BLOCK_N, BLOCK_N, HALF))
+    rest = (stand_in(lse), 1.0)
+    grid = (programs, 1, 1)
+    return launcher(attention_hopper_kernel, grid, (q, k, v, out), rest, constants, tuple(described), num_warps=4)
 
 
 def is_hopper(device: torch.device) -> bool:
@@ -268,19 +282,19 @@ def is_hopper(device: torch.device) -> bool:
     return nvidia and torch.cuda.get_device_capability(device) == (9, 0)
 
 
-def readable(t: torch.Tensor) -> bool:
+def readable(t: torch.Tensor | Placed) -> bool:
     """Return whether the copy engine can read t, [B, heads, length, D]: rows at multiples of 16 bytes, in one piece."""
-    unit = 16 // t.element_size()
+    unit = 16 // t.dtype.itemsize
     apart = all(step > 0 and step % unit == 0 for step in steps(t))
-    return t.numel() > 0 and apart and t.data_ptr() % 16 == 0 and (t.stride(3) == 1 or t.shape[3] == 1)
+    return math.prod(t.shape) > 0 and apart and t.data_ptr() % 16 == 0 and (t.stride()[3] == 1 or t.shape[3] == 1)
 
 
-def steps(t: torch.Tensor) -> list[int]:
+def steps(t: torch.Tensor | Placed) -> list[int]:
     """Return all strides but the last. That of an axis of one element means nothing, and is replaced by a valid one."""
     return [stride if size > 1 else 16 for stride, size in zip(t.stride()[:3], t.shape, strict=False)]
 
 
-def descriptor(t: torch.Tensor, rows: int, columns: int = BLOCK_D) -> TensorDescriptor:
+def descriptor(t: torch.Tensor | Placed, rows: int, columns: int = BLOCK_D) -> TensorDescriptor:
     """Return what the copy engine has to know to move blocks of so many rows of one head of t, which is `readable`."""
     block = [1, 1, rows, columns]
     layout = gl.NVMMASharedLayout.get_default_for(block, ELEMENTS[t.dtype])

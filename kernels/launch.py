@@ -1,6 +1,7 @@
 """Launching a kernel again with little in between: for small tensors, Python's share of a call is the larger one."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -20,6 +21,10 @@ class Looks(NamedTuple):
     device: torch.device
     aligned: bool  # whether it starts at a multiple of 16 bytes
 
+    def at(self, pointer: int) -> "Placed":
+        """Return what stands for a tensor of these looks at an address."""
+        return Placed(pointer, self)
+
 
 def looks(t: torch.Tensor) -> Looks:
     """Return what a tensor looks like: a key under which to keep what was decided for it."""
@@ -27,53 +32,94 @@ def looks(t: torch.Tensor) -> Looks:
 
 
 @dataclass(frozen=True)
-class Address:
+class Placed:
     """Stands for a tensor where its memory must not be held, or is not known yet."""
 
     pointer: int
-    dtype: torch.dtype
+    looks: Looks
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.looks.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.looks.dtype
+
+    def stride(self) -> tuple[int, ...]:
+        return self.looks.strides
 
     def data_ptr(self) -> int:
-        """Return the address, as a tensor does."""
         return self.pointer
 
 
-def stand_in(t: Looks) -> Address:
+def stand_in(t: Looks | None) -> Placed | None:
     """Return what the compiler takes for a tensor of these looks."""
-    return Address(0 if t.aligned else t.dtype.itemsize, t.dtype)
+    return t and t.at(0 if t.aligned else t.dtype.itemsize)
+
+
+def launcher(
+    kernel,
+    grid: tuple[int, int, int],
+    tensors: tuple[Looks | None, ...],
+    rest: tuple = (),
+    constants: tuple = (),
+    described: tuple[Callable, ...] = (),
+    **options,
+) -> Callable[..., None]:
+    """Return a function that launches a kernel on tensors of these looks: `launch(tensors, *rest)`.
+
+    The kernel takes the tensors first, as pointers or, if `described` has a function for each that makes its
+    descriptor, through the copy engine; then what `rest` is like; then the constants, which every launch has in common.
+    """
+    if isinstance(kernel, triton.runtime.JITFunction):
+        return Launcher(kernel, grid, tensors, rest, constants, described, **options)
+
+    def interpret(tensors: tuple, *rest) -> None:
+        sources = [describe(t) for describe, t in zip(described, tensors, strict=True)] if described else tensors
+        kernel[grid](*sources, *rest, *constants, **options)
+
+    return interpret
 
 
 class Launcher:
-    """A kernel compiled for arguments like `alike`, to be launched on a grid on the current device.
+    """A kernel compiled for arguments like those that `launcher` is told of, on the current device.
 
     Triton's own launch asks at every call which compiled kernel the arguments want, and encodes every descriptor for
-    the copy engine. Here the kernel is settled once, and descriptors are passed as `encode` returns them.
+    the copy engine. Here the kernel is settled once, and descriptors stay encoded by the address of their tensor.
     """
 
-    def __init__(self, kernel: triton.runtime.JITFunction, grid: tuple[int, int, int], alike: tuple, **options):
-        compiled = kernel.warmup(*alike, grid=grid, **options)
+    def __init__(self, kernel, grid, tensors, rest, constants, described, **options):
+        sources = (stand_in(t) for t in tensors)
+        if described:
+            sources = (describe(t.at(0)) for describe, t in zip(described, tensors, strict=True))
+        compiled = kernel.warmup(*sources, *rest, *constants, grid=grid, **options)
         self.run = run_of(compiled)
         self.forms = forms_of(compiled)
         self.driver = triton.runtime.driver.active
         self.device = self.driver.get_current_device()
-        self.grid = grid
+        self.grid, self.tensors, self.constants, self.described = grid, tensors, constants, described
         # No metadata of the launch and no hooks: those are for Triton's own profiler.
-        self.constant = compiled.function, compiled.packed_metadata, None, None, None
+        self.before = compiled.function, compiled.packed_metadata, None, None, None
+        self.encoded = functools.lru_cache(maxsize=1024)(self.encode)
 
-    def encode(self, *descriptors) -> tuple:
-        """Return what stands for the kernel's descriptors among the arguments of a call."""
+    def encode(self, *places: int) -> tuple:
+        """Return what stands for the descriptors of tensors at these addresses among the arguments of a launch."""
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
         encoded = ()
-        for descriptor, form in zip(descriptors, self.forms, strict=True):
-            if descriptor.round_f32_to_tf32:
+        for place, t, describe, form in zip(places, self.tensors, self.described, self.forms, strict=True):
+            descriptor = describe(t.at(place))
+            if getattr(descriptor, "round_f32_to_tf32", False):  # a parameter from Triton 3.7 on
                 form = {**form, "elem_type": TFLOAT32}
             encoded += tuple(make_tensordesc_arg(descriptor, form))
         return encoded
 
-    def __call__(self, *arguments) -> None:
-        """Launch the kernel with all its arguments in order, the constants included."""
-        self.run(*self.grid, self.driver.get_current_stream(self.device), *self.constant, *arguments)
+    def __call__(self, tensors: tuple, *rest) -> None:
+        """Launch the kernel."""
+        sources = self.encoded(*[t.data_ptr() for t in tensors]) if self.described else tensors
+        stream = self.driver.get_current_stream(self.device)
+        self.run(*self.grid, stream, *self.before, *sources, *rest, *self.constants)
 
 
 @functools.cache

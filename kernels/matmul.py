@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from kernels import matmul_hopper as hopper
-from kernels.launch import Address, Launcher, Looks, looks, stand_in
+from kernels.launch import Looks, launcher, looks
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
 PRECISIONS = ("ieee", "tf32")
@@ -232,17 +232,14 @@ def portable_product(a: Looks, b: Looks, bias: Looks | None, activation, precisi
     precision = precision if a.dtype == torch.float32 else "tf32"
     config = config_for(M, N, a.dtype, precision, a.device)
     grid = (triton.cdiv(M, config.kwargs["BLOCK_M"]) * triton.cdiv(N, config.kwargs["BLOCK_N"]), 1, 1)
-    rest = (M, N, K, *a.strides, *b.strides, N, 1, *config.kwargs.values(), GROUP, activation, precision)
+    out = Looks((M, N), (N, 1), dtype, a.device, aligned=True)
+    sizes = (M, N, K, *a.strides, *b.strides, *out.strides, *config.kwargs.values(), GROUP, activation, precision)
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
-    if isinstance(matmul_kernel, triton.runtime.JITFunction):
-        alike = (stand_in(a), stand_in(b), bias and stand_in(bias), Address(0, dtype), *rest)
-        launch = Launcher(matmul_kernel, grid, alike, **options)
-    else:  # the interpreter compiles nothing
-        launch = functools.partial(matmul_kernel[grid], **options)
+    launch = launcher(matmul_kernel, grid, (a, b, bias, out), constants=sizes, **options)
 
     def product(a, b, bias):
         out = a.new_empty(M, N, dtype=dtype)
-        launch(a, b, bias, out, *rest)
+        launch((a, b, bias, out))
         return out
 
     return product

@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.launch import Address, Launcher, Looks, looks, stand_in
+from kernels.launch import Launcher, Looks, Placed, launcher, looks, stand_in
 
 HALF = 64  # rows of a tile that one consumer owns
 BLOCK_M = 2 * HALF
@@ -236,23 +236,14 @@ class Product:
     columns: int  # of the result
     wide: tuple[int, int]  # its shape in memory that the copy engine can write
     dtype: torch.dtype
-    described: tuple[tuple, ...]  # what `descriptor` needs to know of a, b and the result besides their addresses
-    constants: tuple  # the arguments of the kernel after bias_ptr
     launch: Launcher
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """Return the product of two matrices of these looks."""
         a, b = fetchable(a, self.a_rows), fetchable(b, self.b_rows)
         out = a.new_empty(*self.wide, dtype=self.dtype)
-        self.launch(*encoded(self, a.data_ptr(), b.data_ptr(), out.data_ptr()), bias, *self.constants)
+        self.launch((a, b, out), bias)
         return out if self.columns == self.wide[1] else out[:, : self.columns].contiguous()
-
-
-@functools.lru_cache(maxsize=1024)
-def encoded(product: Product, *places: int) -> tuple:
-    """Return the encoded descriptors of a, b and the result, which lie at these addresses."""
-    pairs = zip(places, product.described, strict=True)
-    return product.launch.encode(*(descriptor(place, *matrix) for place, matrix in pairs))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -270,18 +261,20 @@ def product_for(a: Looks, b: Looks, bias: Looks | None, activation: str | None) 
     tiles_m, tiles_n, tiles_k = triton.cdiv(M, BLOCK_M), triton.cdiv(N, BLOCK_N), triton.cdiv(K, BLOCK_K)
     # Tensor cores cut off what TF32 lacks of an fp32 number; rounding it on the way more than halves the error.
     rounded = a.dtype == torch.float32
+    tensors = (
+        Looks(a_rows.shape, a_rows.strides, a.dtype, a.device, aligned=True),
+        Looks(b_rows.shape, b_rows.strides, b.dtype, b.device, aligned=True),
+        Looks(wide, (wide[1], 1), dtype, a.device, aligned=True),
+    )
     described = (
-        (a.dtype, a_rows.shape, a_rows.strides, (HALF, BLOCK_K) if a_by_rows else (BLOCK_K, HALF), rounded),
-        (b.dtype, b_rows.shape, b_rows.strides, (BLOCK_K, BLOCK_N) if b_by_rows else (BLOCK_N, BLOCK_K), rounded),
-        (dtype, wide, (wide[1], 1), (HALF, BLOCK_N)),
+        functools.partial(descriptor, block=(HALF, BLOCK_K) if a_by_rows else (BLOCK_K, HALF), rounded=rounded),
+        functools.partial(descriptor, block=(BLOCK_K, BLOCK_N) if b_by_rows else (BLOCK_N, BLOCK_K), rounded=rounded),
+        functools.partial(descriptor, block=(HALF, BLOCK_N)),
     )
     constants = (N, tiles_m, tiles_n, tiles_k, GROUP, BLOCK_K, STAGES, a_by_rows, b_by_rows, activation)
-    alike = (*(descriptor(0, *matrix) for matrix in described), bias and stand_in(bias), *constants)
-    launch = Launcher(matmul_hopper_kernel, (min(sms, tiles_m * tiles_n), 1, 1), alike, num_warps=4)
-    return Product(
-        a_rows=a_rows, b_rows=b_rows, columns=N, wide=wide, dtype=dtype, described=described, constants=constants,
-        launch=launch,
-    )  # fmt: skip
+    grid = (min(sms, tiles_m * tiles_n), 1, 1)
+    launch = launcher(matmul_hopper_kernel, grid, tensors, (stand_in(bias),), constants, described, num_warps=4)
+    return Product(a_rows=a_rows, b_rows=b_rows, columns=N, wide=wide, dtype=dtype, launch=launch)
 
 
 def tile_shape(M: int, N: int, itemsize: int, sms: int) -> tuple[int, int]:
@@ -296,13 +289,11 @@ def tile_shape(M: int, N: int, itemsize: int, sms: int) -> tuple[int, int]:
             return BLOCK_N, STAGES
 
 
-def descriptor(
-    pointer: int, dtype: torch.dtype, shape: tuple, strides: tuple, block: tuple, rounded: bool = False
-) -> TensorDescriptor:
+def descriptor(t: torch.Tensor | Placed, block: tuple, rounded: bool = False) -> TensorDescriptor:
     """Return what TMA has to know to move blocks of a matrix. rounded: whether it rounds fp32 numbers to TF32."""
-    layout = gl.NVMMASharedLayout.get_default_for(list(block), DTYPES[dtype])
-    made = TensorDescriptor(Address(pointer, dtype), list(shape), list(strides), list(block), layout)
-    made.round_f32_to_tf32 = rounded  # a parameter from Triton 3.7 on
+    layout = gl.NVMMASharedLayout.get_default_for(list(block), DTYPES[t.dtype])
+    made = TensorDescriptor(t, list(t.shape), list(t.stride()), list(block), layout)
+    made.round_f32_to_tf32 = rounded
     return made
 
 

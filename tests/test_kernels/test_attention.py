@@ -32,6 +32,7 @@ from kernels.attention import (
 )
 from kernels.attention_backward import WITH_COPY_ENGINE, descriptor
 from kernels.attention_hopper import readable
+from kernels.launch import looks
 from lab.check import judge
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, INTERPRETED
@@ -602,7 +603,7 @@ def test_costs(M, N):
 @pytest.mark.parametrize("M, N", [(1, 4001), (999, 2001), (2001, 999)])
 def test_many_keys(M, N, D, causal):
     q, k, v = heads(2, 4, M, N, D, kv=2, dtype=torch.bfloat16)(torch.Generator(DEVICE).manual_seed(0))
-    described = module.suits_descriptors(q, k, v)
+    described = module.suits_descriptors(*map(looks, (q, k, v)))
     assert described == (M > 16 and torch.cuda.get_device_capability() in WITH_COPY_ENGINE)
     exact = attention_reference(q.double(), k.double(), v.double(), causal)
     own = attention_eager(q, k, v, causal)

@@ -366,10 +366,10 @@ def test_no_offset_wraps_past_two_to_the_31(heads, length):
     result = torch.empty_like(long)
     row = torch.empty(1, heads, length)
     with trace(programs=[(heads - 1) * tiles]) as t:  # of the tiles of a head the last goes first
-        sizes = (heads, length, 40, 0.25)
+        sizes = (0.25, heads, length, 40)
         attention_dq_kernel[(heads * tiles,)](long, short, short, long, row, row, result, *sizes, **options)
     with trace(programs=[heads * tiles - 1]) as u:
-        sizes = (heads, 40, length, 0.25)
+        sizes = (0.25, heads, 40, length)
         attention_dk_dv_kernel[(heads * tiles,)](short, long, long, short, row, row, result, result, *sizes, **options)
     used = {"q_source": t, "grad_source": t, "dq_ptr": t, "k_source": u, "v_source": u, "dk_ptr": u, "dv_ptr": u}
     for name, traced in used.items():
@@ -391,8 +391,8 @@ def compile_passes(target, D, tiles, dtype=torch.float16, causal=True, fetch=Fal
     x = torch.empty(2, 4, 1024, D, dtype=dtype, device="meta")
     row = torch.empty(2, 4, 1024, device="meta")
     constants = {"GROUP": 1, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch, "target": target}
-    sizes = (4, 1024, 1024, 0.125)
-    by_keys, by_queries = ((*one.sources(x, x, x, x, fetch), row, row) for one in tiles)
+    sizes = (0.125, 4, 1024, 1024)
+    by_keys, by_queries = ((*(describe(x) if fetch else x for describe in one.described()), row, row) for one in tiles)
     return (
         compiled(attention_dk_dv_kernel, *by_keys, x, x, *sizes, **constants, **tiles[0]._asdict()),
         compiled(attention_dq_kernel, *by_queries, x, *sizes, **constants, **tiles[1]._asdict()),

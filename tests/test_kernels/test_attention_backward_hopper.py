@@ -16,7 +16,7 @@ from kernels.attention_backward_hopper import (
     attention_backward_hopper_kernel,
 )
 from kernels.attention_hopper import DTYPES, descriptor, is_hopper
-from kernels.launch import Address
+from kernels.launch import looks
 from lab.compiler import compiled
 from lab.device import DEVICE, INTERPRETED
 
@@ -28,20 +28,16 @@ needs_hopper = pytest.mark.skipif(
 # Without a GPU
 
 
-class Placed(Address):
-    """Stands for a tensor [4, 32, 4096, 128] on a GPU."""
-
-    shape = (4, 32, 4096, 128)
-
-    def stride(self):
-        return 32 * 4096 * 128, 4096 * 128, 128, 1
+def placed(dtype):
+    """Return what stands for a tensor [4, 32, 4096, 128]."""
+    return looks(torch.empty(4, 32, 4096, 128, dtype=dtype, device="meta")).at(0)
 
 
 @functools.cache
 def compile_kernel(BLOCK_D, dtype=torch.bfloat16, causal=True, H_kv=32):
     rows = (BLOCK_MS[BLOCK_D], HALF, HALF, BLOCK_MS[BLOCK_D])
-    sources = (descriptor(Placed(0, dtype), n, BLOCK_D) for n in rows)
-    sums = descriptor(Placed(0, torch.float32), 64, 64)
+    sources = (descriptor(placed(dtype), n, BLOCK_D) for n in rows)
+    sums = descriptor(placed(torch.float32), 64, 64)
     row = torch.empty(4, 32, 4096, device="meta")
     gradient = torch.empty(4, H_kv, 4096, BLOCK_D, dtype=dtype, device="meta")
     sizes = (H_kv, 32 // H_kv, 4096, 4096)

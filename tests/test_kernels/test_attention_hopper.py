@@ -17,7 +17,7 @@ from kernels.attention_hopper import (
     attention_hopper_kernel,
     descriptor,
 )
-from kernels.launch import Address
+from kernels.launch import looks
 from lab.compiler import compiled
 from lab.device import DEVICE, INTERPRETED
 
@@ -29,18 +29,14 @@ needs_hopper = pytest.mark.skipif(
 # Without a GPU
 
 
-class Placed(Address):
-    """Stands for a tensor [4, 32, 4096, BLOCK_D] on a GPU."""
-
-    shape = (4, 32, 4096, BLOCK_D)
-
-    def stride(self):
-        return 32 * 4096 * BLOCK_D, 4096 * BLOCK_D, BLOCK_D, 1
+def placed(dtype):
+    """Return what stands for a tensor [4, 32, 4096, BLOCK_D]."""
+    return looks(torch.empty(4, 32, 4096, BLOCK_D, dtype=dtype, device="meta")).at(0)
 
 
 @functools.cache
 def compile_kernel(dtype=torch.bfloat16, causal=True):
-    descriptors = (descriptor(Placed(0, dtype), rows) for rows in (HALF, BLOCK_N, BLOCK_N, HALF))
+    descriptors = (descriptor(placed(dtype), rows) for rows in (HALF, BLOCK_N, BLOCK_N, HALF))
     sizes = (4, 32, 1, 4096, 4096)
     lse = torch.empty(4, 32, 4096, device="meta")
     return compiled(attention_hopper_kernel, *descriptors, lse, 0.1, *sizes, 16, causal, STAGES, target="sm_90")
