@@ -274,7 +274,9 @@ def attention(
     causal: query i sees the keys j <= i + N - M, so that the last query sees the last key. A query that sees no key
     gives 0, and has the gradient 0.
     scale: any finite number; 1 / sqrt(D) by default.
-    On a Hopper GPU, fp16 and bf16 rows of 72 to 128 elements that its copy engine can read go to `attention_hopper`.
+    On a Hopper GPU, fp16 and bf16 rows of 72 to 128 elements that its copy engine can read go to `attention_hopper`,
+    and gradients of 33 to 128 to `attention_backward_hopper`: the last bits of that of q may vary between runs, unless
+    torch.use_deterministic_algorithms(True) is set.
 
     Source: T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning", arXiv
     2307.08691, section 3. Raises TypeError for anything but tensors, a truth value and a number, and ValueError for
