@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 
 from kernels.attention_backward import DTYPES, attention_backward, descriptor, fetches, padded, shared_limit
 from kernels.attention_hopper import attention_hopper, is_hopper, readable
-from kernels.launch import Looks, launcher, looks, stand_in
+from kernels.launch import Looks, launcher, looks, opaque, stand_in
 
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
 LOG2_E = math.log2(math.e)
@@ -297,7 +297,7 @@ class Attention(torch.autograd.Function):
     def forward(ctx, q, k, v, causal: bool, scale: float) -> torch.Tensor:
         """Return attention, and keep what its gradient cannot work out anew: nothing as large as the scores."""
         q, k, v = map(laid_out, (q, k, v))
-        out, lse = forward(q, k, v, causal, scale)
+        out, lse = attention_forward(q, k, v, causal, scale)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.causal, ctx.scale = causal, scale
         return out
@@ -309,7 +309,15 @@ class Attention(torch.autograd.Function):
         return *attention_backward(grad, *ctx.saved_tensors, ctx.causal, ctx.scale), None, None
 
 
-def forward(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
+def uninitialized(q: torch.Tensor, *_) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the two results that attention of these queries fills."""
+    return q.new_empty(q.shape), q.new_empty(q.shape[:3], dtype=torch.float32)
+
+
+@opaque(uninitialized)
+def attention_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return attention and, [B, H, M] in fp32, the log2 of the sum of powers of each query: +inf where it sees no key.
 
     q, k, v: as `attention` takes them, with elements of a row side by side; scale: above 0.
@@ -319,14 +327,13 @@ def forward(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Te
 
 
 def attention_plain(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what `forward` returns, by the kernels of this file, on any GPU."""
+    """Return what `attention_forward` returns, by the kernels of this file, on any GPU."""
     return computed(attention_portable, q, k, v, causal, scale)
 
 
 def computed(write: Callable, q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the two results that `write` fills."""
-    out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    out, lse = uninitialized(q)
     if out.numel() > 0:
         with torch.cuda.device_of(q):
             write(q, k, v, out, lse, causal, scale)

@@ -16,7 +16,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.attention_backward_hopper import attention_backward_hopper
 from kernels.attention_hopper import is_hopper, readable, steps
-from kernels.launch import Looks, Placed, launcher, looks, stand_in
+from kernels.launch import Looks, Placed, launcher, looks, opaque, stand_in
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LOG2_E = tl.constexpr(math.log2(math.e))
@@ -224,6 +224,12 @@ def attention_dq_kernel(
     store_rows(dq_ptr, dq * scale, b, h, heads, start_m, M, D)
 
 
+def uninitialized(grad, q, k, v, *_) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the three gradients that are to be filled."""
+    return tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
+
+
+@opaque(uninitialized)
 def attention_backward(
     grad: torch.Tensor,
     q: torch.Tensor,
@@ -257,7 +263,7 @@ def attention_backward_plain(grad, q, k, v, out, lse, causal: bool, scale: float
 
 def computed(write: Callable, grad, q, k, v, out, lse, causal: bool, scale: float) -> tuple[torch.Tensor, ...]:
     """Return the three gradients that `write` fills."""
-    dq, dk, dv = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (q, k, v))
+    dq, dk, dv = uninitialized(grad, q, k, v)
     if min(q.numel(), k.numel()) == 0:
         return dq.zero_(), dk.zero_(), dv.zero_()
     # Memory that is lazily negated is not yet what it stands for.

@@ -4,6 +4,8 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.launch import opaque
+
 BLOCK = 1024  # elements a program owns, in the kernels that draw one number for each
 CALLS = 128  # calls of the generator that a program makes, in those that get several numbers from one
 LARGE = 2**22  # elements from which narrow loads cost more than a second launch
@@ -140,13 +142,9 @@ def dropout(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
     return Dropout.apply(x, float(p), seed if seed < 2**63 else seed - 2**64)
 
 
+@opaque(lambda x, p, seed: torch.empty_like(x, memory_format=torch.contiguous_format))
 def drop(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
-    """Return dropout without a gradient: as one opaque operation where torch.compile traces, which sees no launches."""
-    return drop_operation(x, p, seed) if torch.compiler.is_compiling() else drop_flat(x, p, seed)
-
-
-def drop_flat(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
-    """Launch the kernel over the memory of x, copied if it is not contiguous."""
+    """Return dropout without a gradient: launch the kernel over the memory of x, copied if it is not contiguous."""
     x = x.contiguous()
     out = torch.empty_like(x)
     threshold, n = threshold_of(p), x.numel()
@@ -160,18 +158,6 @@ def drop_flat(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
         if whole < programs:
             dropout_kernel[(1,)](x, out, n, whole, **arguments)
     return out
-
-
-@torch.library.custom_op("tile_by_tile::dropout", mutates_args=())
-def drop_operation(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
-    """Return `drop_flat(x, p, seed)`."""
-    return drop_flat(x, p, seed)
-
-
-@drop_operation.register_fake
-def drop_shape(x: torch.Tensor, p: float, seed: int) -> torch.Tensor:
-    """Return an uninitialized result: what the compiler needs to know of `drop_flat`."""
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def threshold_of(p: float) -> int:

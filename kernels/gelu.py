@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from kernels.launch import opaque
+
 BLOCK_BYTES = 4096  # of each tensor that a program owns
 ROWS = 128  # rows whose gradients one program adds up for the bias
 LARGE = 2**22  # elements from which narrow loads cost more than a second launch
@@ -227,7 +229,7 @@ class Once(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, function, *arguments):
-        return opaque(function, *arguments)
+        return function(*arguments)
 
     @staticmethod
     def backward(ctx, *grads):
@@ -241,7 +243,7 @@ class Gelu(torch.autograd.Function):
     def forward(ctx, x: torch.Tensor, approximate: str) -> torch.Tensor:
         ctx.save_for_backward(x)
         ctx.approximate = approximate
-        return opaque(gelu_forward, x, approximate)
+        return gelu_forward(x, approximate)
 
     @staticmethod
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -255,7 +257,7 @@ class BiasGelu(torch.autograd.Function):
     def forward(ctx, x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
         ctx.save_for_backward(x, bias)
         ctx.approximate = approximate
-        return opaque(bias_gelu_forward, x, bias, approximate)
+        return bias_gelu_forward(x, bias, approximate)
 
     @staticmethod
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
@@ -316,6 +318,7 @@ def forms_of(dtype: torch.dtype, approximate: str) -> tuple:
     return gelu_short, gelu_short_slope
 
 
+@opaque(lambda x, approximate: torch.empty_like(x))
 def gelu_forward(x: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return gelu(x) in the layout of x, or of a copy of it."""
     out = torch.empty_like(x)
@@ -323,6 +326,7 @@ def gelu_forward(x: torch.Tensor, approximate: str) -> torch.Tensor:
     return out
 
 
+@opaque(lambda x, grad, approximate: torch.empty_like(x))
 def gelu_backward(x: torch.Tensor, grad: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return the gradient for x, in the layout of x, or of a copy of it."""
     dx = torch.empty_like(x)
@@ -357,6 +361,7 @@ def laid_out_as(t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(out).copy_(t)
 
 
+@opaque(lambda x, bias, approximate: contiguous_like(x))
 def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return gelu(x + bias), contiguous."""
     out = contiguous_like(x)
@@ -372,6 +377,7 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
     return out
 
 
+@opaque(lambda x, bias, grad, approximate: (contiguous_like(x), contiguous_like(bias)))
 def bias_gelu_backward(
     x: torch.Tensor, bias: torch.Tensor, grad: torch.Tensor, approximate: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -416,31 +422,6 @@ def as_rows(t: torch.Tensor) -> torch.Tensor:
 def contiguous_like(t: torch.Tensor) -> torch.Tensor:
     """Return an uninitialized contiguous tensor of t's shape, dtype and device."""
     return torch.empty_like(t, memory_format=torch.contiguous_format)
-
-
-# For torch.compile, which sees no launches: each of the four as one opaque operation, and what shape it returns
-
-
-def opaque(function, *arguments):
-    """Call a function of this file; where torch.compile traces, as an operation that it need not look into."""
-    return OPERATIONS[function](*arguments) if torch.compiler.is_compiling() else function(*arguments)
-
-
-def operation(function, shape_of):
-    """Return a function as an operation of PyTorch. shape_of: the same arguments → an uninitialized result."""
-    made = torch.library.custom_op(f"tile_by_tile::{function.__name__}", function, mutates_args=())
-    made.register_fake(shape_of)
-    return made
-
-
-OPERATIONS = {
-    gelu_forward: operation(gelu_forward, lambda x, approximate: torch.empty_like(x)),
-    gelu_backward: operation(gelu_backward, lambda x, grad, approximate: torch.empty_like(x)),
-    bias_gelu_forward: operation(bias_gelu_forward, lambda x, bias, approximate: contiguous_like(x)),
-    bias_gelu_backward: operation(
-        bias_gelu_backward, lambda x, bias, grad, approximate: (contiguous_like(x), contiguous_like(bias))
-    ),
-}
 
 
 def gelu_bytes(x: torch.Tensor, approximate: str = "none") -> int:

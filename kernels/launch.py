@@ -1,4 +1,7 @@
-"""Launching a kernel again with little in between: for small tensors, Python's share of a call is the larger one."""
+"""What stands between a call and its kernels: little of Python, and something that torch.compile can see.
+
+For small tensors, Python's share of a call is the larger one.
+"""
 
 import functools
 from collections.abc import Callable
@@ -10,6 +13,27 @@ import torch
 import triton
 
 TFLOAT32 = 11  # what CUDA calls an element type that the copy engine rounds from fp32 to TF32
+
+
+def opaque(shape_of: Callable) -> Callable[[Callable], Callable]:
+    """Return a decorator for a function that launches kernels: torch.compile then takes it for a single operation.
+
+    The arguments and results of the function are annotated, and no result is, or is a view of, an argument. shape_of:
+    the same arguments → results of the right shapes, dtypes, strides and device, uninitialized.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        operation = torch.library.custom_op(f"tile_by_tile::{function.__name__}", function, mutates_args=())
+        operation.register_fake(shape_of)
+
+        @functools.wraps(function)
+        def call(*arguments):
+            return operation(*arguments) if torch.compiler.is_compiling() else function(*arguments)
+
+        call.operation = operation
+        return call
+
+    return decorate
 
 
 class Looks(NamedTuple):

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from kernels import matmul_hopper as hopper
-from kernels.launch import Looks, launcher, looks
+from kernels.launch import Looks, launcher, looks, opaque
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
 PRECISIONS = ("ieee", "tf32")
@@ -199,9 +199,17 @@ def matmul(
     Raises TypeError for anything but tensors, and ValueError for shapes, dtypes or devices that do not go together.
     """
     check_tensors(a, b, bias)
+    return multiply(a, b, bias, activation, precision)
+
+
+@opaque(lambda a, b, bias, activation, precision: a.new_empty((a.shape[0], b.shape[1]), dtype=result_dtype(a.dtype)))
+def multiply(
+    a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str | None
+) -> torch.Tensor:
+    """Return what `matmul` returns, on the device of a."""
     if a.is_cuda and a.get_device() != torch.cuda.current_device():
         with torch.cuda.device_of(a):
-            return matmul(a, b, bias, activation, precision)
+            return multiply(a, b, bias, activation, precision)
     if precision is None and a.dtype == torch.float32:
         precision = default_precision()
     a, b, bias = a.resolve_neg(), b.resolve_neg(), None if bias is None else bias.resolve_neg().contiguous()

@@ -8,6 +8,8 @@ import triton
 import triton.language as tl
 from torch.autograd.function import once_differentiable
 
+from kernels.launch import opaque
+
 SHORT = 1024  # elements up to which several rows share a program
 HELD = 24576  # elements up to which the registers of one program hold a row, or the two of the backward pass
 
@@ -290,7 +292,7 @@ class Softmax(torch.autograd.Function):
     def forward(ctx, x: torch.Tensor, dim: int) -> torch.Tensor:
         """Return softmax(x) along dim, and keep it."""
         x_rows = rows_along(x, dim)
-        y_rows = launched(plan_for, x_rows)
+        y_rows = softmax_rows(x_rows)
         y = as_rows_of(x, dim, y_rows)
         ctx.save_for_backward(y)
         ctx.dim = dim
@@ -301,8 +303,20 @@ class Softmax(torch.autograd.Function):
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return y * (grad - sum(y * grad)), the gradient of x."""
         (y,) = ctx.saved_tensors
-        rows = launched(backward_plan_for, rows_along(y, ctx.dim), rows_along(grad, ctx.dim))
+        rows = softmax_backward_rows(rows_along(y, ctx.dim), rows_along(grad, ctx.dim))
         return as_rows_of(y, ctx.dim, rows), None
+
+
+@opaque(lambda x: x.new_empty(x.shape))
+def softmax_rows(x: torch.Tensor) -> torch.Tensor:
+    """Return softmax(x) along the rows of a matrix that have no gaps."""
+    return launched(plan_for, x)
+
+
+@opaque(lambda y, grad: y.new_empty(y.shape))
+def softmax_backward_rows(y: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
+    """Return y * (grad - sum(y * grad)) along the rows of matrices that have no gaps."""
+    return launched(backward_plan_for, y, grad)
 
 
 def launched(plan_of: Callable[[int], Plan], *inputs: torch.Tensor) -> torch.Tensor:

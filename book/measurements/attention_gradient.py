@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.attention import attention, attention_bytes, attention_flops, forward
+from kernels.attention import attention, attention_bytes, attention_flops, attention_forward
 from kernels.attention_backward import attention_backward_plain, attention_backward_reference
 from lab.bench import Recipe, Workload
 from lab.device import DEVICE
@@ -53,7 +53,7 @@ def two_passes() -> Callable:
     def variant(q, k, v, grad, causal) -> tuple[torch.Tensor, ...]:
         scale = q.shape[-1] ** -0.5
         if held.get("grad") is not grad:
-            held.update(grad=grad, results=forward(q, k, v, causal, scale))
+            held.update(grad=grad, results=attention_forward(q, k, v, causal, scale))
         return attention_backward_plain(grad, q, k, v, *held["results"], causal, scale)
 
     return variant

@@ -30,7 +30,7 @@ from kernels.attention import (
     shared_bytes,
     visible,
 )
-from kernels.attention_backward import WITH_COPY_ENGINE, descriptor
+from kernels.attention_backward import WITH_COPY_ENGINE, attention_backward, descriptor
 from kernels.attention_hopper import readable
 from kernels.launch import looks
 from lab.check import judge
@@ -263,12 +263,39 @@ def test_a_second_gradient_is_refused():
 def test_the_logarithm_of_the_sum_of_powers():
     """What the backward pass builds on: base 2, and +inf where a query sees nothing."""
     q, k, v = heads(1, 2, 30, 21, 16)(torch.Generator(DEVICE).manual_seed(0))
-    _, lse = module.forward(q, k, v, True, 0.5)
+    _, lse = module.attention_forward(q, k, v, True, 0.5)
     scores = (0.5 * q.double() @ k.double().mT).masked_fill(~visible(30, 21, DEVICE), -INF)
     expected = (scores.logsumexp(3) * LOG2_E).float()
     assert lse.dtype == torch.float32 and lse.shape == (1, 2, 30)
     assert (lse[:, :, :9] == INF).all()
     torch.testing.assert_close(lse[:, :, 9:], expected[:, :, 9:], rtol=1e-5, atol=1e-5)
+
+
+# torch.compile
+
+
+def test_torch_compile_sees_one_graph():
+    def block(q, k, v):
+        return attention(2 * q, k, v, causal=True, scale=-0.5) + attention(q, k, v)
+
+    torch._dynamo.reset()
+    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    inputs = heads(2, 4, 20, 30, 16, kv=2)(torch.Generator(DEVICE).manual_seed(0))
+    results = []
+    for function in (fast, block):
+        leaves = [lengths_first(t).requires_grad_() for t in inputs]
+        out = function(*leaves)
+        results.append((out.detach(), *torch.autograd.grad(out.square().sum(), leaves)))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("D", [16, 40, 128])
+def test_torch_compile_knows_the_results(D):
+    q, k, v = heads(2, 4, 20, 30, D, kv=2, dtype=torch.float16)(torch.Generator(DEVICE).manual_seed(0))
+    q = lengths_first(q)
+    torch.library.opcheck(module.attention_forward.operation, (q, k, v, True, 0.5))
+    out, lse = module.attention_forward(q, k, v, True, 0.5)
+    torch.library.opcheck(attention_backward.operation, (q, q, k, v, out, lse, True, 0.5))
 
 
 # The rungs

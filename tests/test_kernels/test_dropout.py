@@ -317,7 +317,7 @@ def test_torch_compile_sees_one_graph_and_any_seed():
 
 
 def test_torch_compile_keeps_strides():
-    torch.library.opcheck(kernels.dropout.drop_operation, (torch.randn(4, 6, device=DEVICE).t(), 0.5, 3))
+    torch.library.opcheck(kernels.dropout.drop.operation, (torch.randn(4, 6, device=DEVICE).t(), 0.5, 3))
 
 
 # Memory

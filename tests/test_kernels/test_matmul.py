@@ -192,6 +192,25 @@ def test_what_was_decided_for_one_call_is_kept_for_those_that_look_like_it(monke
         assert len(asked) == known
 
 
+# torch.compile
+
+
+def test_torch_compile_sees_one_graph():
+    def block(a, b, bias):
+        return matmul(2 * a, b.t(), bias, "gelu") + matmul(a, a.t(), precision="ieee").sum()
+
+    torch._dynamo.reset()
+    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    inputs = (torch.randn(size, device=DEVICE) for size in ((20, 8), (30, 8), (30,)))
+    inputs = [t.half() for t in inputs]
+    torch.testing.assert_close(fast(*inputs), block(*inputs))
+
+
+def test_torch_compile_knows_the_result():
+    a, b = torch.randn(20, 8, device=DEVICE), torch.randn(30, 8, device=DEVICE).t()
+    torch.library.opcheck(module.multiply.operation, (a, b, None, None, "ieee"))
+
+
 # Offsets past 2**31: float8 has one byte an element, and only the pages that hold one are ever touched
 
 

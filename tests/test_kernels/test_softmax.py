@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernels import softmax as module
 from kernels.softmax import (
     DTYPES,
     HELD,
@@ -208,6 +209,29 @@ def test_a_second_gradient_is_refused():
     (grad,) = torch.autograd.grad(softmax(x).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         grad.sum().backward()
+
+
+# torch.compile
+
+
+def test_torch_compile_sees_one_graph():
+    def block(x):
+        return softmax(2 * x, 0) + softmax(x) + 1
+
+    torch._dynamo.reset()
+    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    results = []
+    for function in (fast, block):
+        x = torch.linspace(-3, 3, 60, device=DEVICE).view(6, 10).requires_grad_()
+        out = function(x)
+        results.append((out.detach(), *torch.autograd.grad(out.square().sum(), x)))
+    torch.testing.assert_close(*results)
+
+
+def test_torch_compile_knows_the_strides():
+    wide = torch.randn(6, 20, device=DEVICE)[:, :10]
+    torch.library.opcheck(module.softmax_rows.operation, (wide,))
+    torch.library.opcheck(module.softmax_backward_rows.operation, (wide, wide))
 
 
 # The ladder

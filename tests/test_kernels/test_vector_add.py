@@ -9,6 +9,7 @@ from kernels.vector_add import (
     BLOCK,
     DTYPES,
     LARGE,
+    add,
     vector_add,
     vector_add_bytes,
     vector_add_flops,
@@ -108,6 +109,15 @@ def test_only_the_input_in_another_layout_is_copied():
     with trace() as t:
         vector_add(y, y)
     assert t.launches[0].tensors["y_ptr"].data_ptr == y.data_ptr()
+
+
+def test_torch_compile_sees_one_graph():
+    x = torch.arange(24.0, device=DEVICE).view(4, 6).t()
+    torch._dynamo.reset()
+    backend = "aot_eager" if INTERPRETED else "inductor"
+    fast = torch.compile(lambda x: vector_add(2 * x, x) + 1, backend=backend, fullgraph=True)
+    assert torch.equal(fast(x), 3 * x + 1)
+    torch.library.opcheck(add.operation, (x.contiguous(), x))
 
 
 def test_a_neighbour_stays_untouched():
