@@ -10,6 +10,7 @@ import triton.language as tl
 from torch.autograd.function import once_differentiable
 
 from kernels.attention_backward import DTYPES, attention_backward, descriptor, fetches, padded, shared_limit
+from kernels.attention_few import attention_few, suits_few
 from kernels.attention_hopper import attention_hopper, is_hopper, readable
 from kernels.launch import Looks, launcher, looks, opaque, stand_in
 
@@ -274,6 +275,7 @@ def attention(
     causal: query i sees the keys j <= i + N - M, so that the last query sees the last key. A query that sees no key
     gives 0, and has the gradient 0.
     scale: any finite number; 1 / sqrt(D) by default.
+    On a GPU, up to 16 fp16 or bf16 queries go to `attention_few`, which shares out the keys.
     On a Hopper GPU, fp16 and bf16 rows of 72 to 128 elements that its copy engine can read go to `attention_hopper`,
     and gradients of 33 to 128 to `attention_backward_hopper`: the last bits of that of q may vary between runs, unless
     torch.use_deterministic_algorithms(True) is set.
@@ -322,8 +324,15 @@ def attention_forward(
 
     q, k, v: as `attention` takes them, with elements of a row side by side; scale: above 0.
     """
-    write = attention_hopper if suits_hopper(looks(q), looks(k), looks(v)) else attention_portable
-    return computed(write, q, k, v, causal, scale)
+    return computed(writer_for(*map(looks, (q, k, v))), q, k, v, causal, scale)
+
+
+@functools.lru_cache(maxsize=1024)
+def writer_for(q: Looks, k: Looks, v: Looks) -> Callable[..., None]:
+    """Return the function that writes attention of tensors of these looks soonest."""
+    if suits_few(q):
+        return attention_few
+    return attention_hopper if suits_hopper(q, k, v) else attention_portable
 
 
 def attention_plain(q, k, v, causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -354,7 +363,7 @@ def launcher_for(q: Looks, k: Looks, v: Looks, out: Looks, lse: Looks, causal: b
     """
     B, H, M, D = q.shape
     by_copy_engine = suits_descriptors(q, k, v)
-    config = config_for(M <= SHORT, by_copy_engine, D, q.dtype, q.device)
+    config = config_for(by_copy_engine, D, q.dtype, q.device)
     BLOCK_M, BLOCK_N = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
     grid = (triton.cdiv(M, BLOCK_M) * B * H, 1, 1)
     tensors, rest = (q, k, v, out), (stand_in(lse), 1.0)
@@ -374,7 +383,6 @@ def config(BLOCK_M: int, BLOCK_N: int, num_warps: int, num_stages: int) -> trito
 
 
 BARRIERS = 2048  # bytes of shared memory, at most, through which the threads of a program wait for one another
-SHORT = 16  # queries up to which the smallest tile that tensor cores multiply is enough
 
 # By the largest D they are for; of each list, a GPU takes the first that fits its shared memory.
 CONFIGS = {
@@ -383,36 +391,30 @@ CONFIGS = {
     256: [config(64, 64, 8, 2), config(64, 32, 8, 2), config(32, 32, 4, 1)],
 }
 DESCRIPTOR_CONFIGS = {64: [config(64, 128, 4, 2)], 128: [config(64, 64, 4, 3)], 256: [config(128, 64, 8, 2)]}
-SHORT_CONFIGS = [config(SHORT, 64, 4, 3), config(SHORT, 64, 4, 2), config(SHORT, 32, 4, 2), config(SHORT, 32, 4, 1)]
 SCALAR_CONFIG = config(16, 32, 4, 1)  # without tensor cores, a program holds its operands in registers
 INTERPRETER_CONFIG = config(16, 16, 4, 1)
 
 
 @functools.lru_cache(maxsize=1024)
-def config_for(short: bool, described: bool, D: int, dtype: torch.dtype, device: torch.device) -> triton.Config:
-    """Return how queries of D elements are shared out on this device.
-
-    short: whether there are few; described: whether the copy engine fetches them.
-    """
+def config_for(described: bool, D: int, dtype: torch.dtype, device: torch.device) -> triton.Config:
+    """Return how queries of D elements are shared out on this device. described: whether its copy engine loads."""
     if device.type != "cuda":
         return INTERPRETER_CONFIG
     if dtype == torch.float32 or torch.cuda.get_device_capability(device) < (8, 0):
         return SCALAR_CONFIG
     table = DESCRIPTOR_CONFIGS if described else CONFIGS
-    configs = SHORT_CONFIGS if short else next(table[largest] for largest in table if largest >= D)
+    configs = next(table[largest] for largest in table if largest >= D)
     return next(one for one in configs if shared_bytes(one, D, dtype) <= shared_limit(device))
 
 
-@functools.lru_cache(maxsize=1024)
 def suits_hopper(q: Looks, k: Looks, v: Looks) -> bool:
     """Return whether `attention_hopper` can compute this and is the faster: of short rows, four warps do more alone."""
     return suits_descriptors(q, k, v) and is_hopper(q.device) and 64 < q.shape[3] <= 128
 
 
 def suits_descriptors(q: Looks, k: Looks, v: Looks) -> bool:
-    """Return whether the GPU has a copy engine that can read q, k, v and write the result, and is worth setting up."""
-    worth = q.shape[2] > SHORT and q.shape[3] % 8 == 0
-    return worth and fetches(q.dtype, q.device) and all(readable(stand_in(t)) for t in (q, k, v))
+    """Return whether the GPU has a copy engine that can read q, k, v and write the result."""
+    return q.shape[3] % 8 == 0 and fetches(q.dtype, q.device) and all(readable(stand_in(t)) for t in (q, k, v))
 
 
 def shared_bytes(config: triton.Config, D: int, dtype: torch.dtype) -> int:

@@ -16,7 +16,6 @@ from kernels.attention import (
     INTERPRETER_CONFIG,
     LOG2_E,
     SCALAR_CONFIG,
-    SHORT_CONFIGS,
     attention,
     attention_bytes,
     attention_causal_kernel,
@@ -438,7 +437,7 @@ def test_a_result_of_more_than_two_to_the_31_elements():
 
 # Configurations
 
-ON_DEMAND = [*SHORT_CONFIGS, SCALAR_CONFIG, INTERPRETER_CONFIG]
+ON_DEMAND = [SCALAR_CONFIG, INTERPRETER_CONFIG]
 EVERY_CONFIG = [
     *((launch_kernel, D, config) for D, configs in CONFIGS.items() for config in configs),
     *((launch_descriptors, D, config) for D, configs in DESCRIPTOR_CONFIGS.items() for config in configs),
@@ -466,21 +465,19 @@ def test_every_configuration(launch, D, config, causal):
     assert_as_exact_as_torch(out, attention_eager(q, k, v, causal), exact)
 
 
-def chosen_for(D, target, monkeypatch, short=False, described=False, dtype=torch.bfloat16):
+def chosen_for(D, target, monkeypatch, described=False, dtype=torch.bfloat16):
     """Return what `config_for` chooses on a GPU of this kind."""
     capability = (9, 4) if target == "gfx942" else divmod(int(target.removeprefix("sm_")), 10)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(module, "shared_limit", lambda device: TARGETS[target].shared_per_program)
-    return module.config_for.__wrapped__(short, described, D, dtype, torch.device("cuda"))
+    return module.config_for.__wrapped__(described, D, dtype, torch.device("cuda"))
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_configurations_fit_and_follow_the_shape(target, monkeypatch):
+def test_configurations_fit(target, monkeypatch):
     for D in (1, 16, 40, 64, 65, 96, 128, 129, 256):
-        for short in (False, True):
-            config = chosen_for(D, target, monkeypatch, short)
-            assert shared_bytes(config, D, torch.bfloat16) <= TARGETS[target].shared_per_program
-            assert not short or config.kwargs["BLOCK_M"] == 16
+        config = chosen_for(D, target, monkeypatch)
+        assert shared_bytes(config, D, torch.bfloat16) <= TARGETS[target].shared_per_program
         assert chosen_for(D, target, monkeypatch, dtype=torch.float32) is SCALAR_CONFIG
         if target in ("sm_90", "sm_100"):
             config = chosen_for(D, target, monkeypatch, described=True)
@@ -534,13 +531,6 @@ def test_compiles_for(target, D, monkeypatch):
 def test_compiles_without_tensor_cores(dtype, monkeypatch):
     config = chosen_for(128, "sm_75", monkeypatch, dtype=dtype)
     assert compile_kernel("sm_75", 128, config, causal=True, dtype=dtype).spills == 0
-
-
-@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_one_query_spills_nothing(target, monkeypatch):
-    config = chosen_for(128, target, monkeypatch, short=True)
-    code = compile_kernel(target, 128, config, causal=False)
-    assert code.spills == 0 and code.asm.count("mma.sync") > 0
 
 
 @pytest.mark.parametrize(
@@ -631,7 +621,7 @@ def test_costs(M, N):
 def test_many_keys(M, N, D, causal):
     q, k, v = heads(2, 4, M, N, D, kv=2, dtype=torch.bfloat16)(torch.Generator(DEVICE).manual_seed(0))
     described = module.suits_descriptors(*map(looks, (q, k, v)))
-    assert described == (M > 16 and torch.cuda.get_device_capability() in WITH_COPY_ENGINE)
+    assert described == (torch.cuda.get_device_capability() in WITH_COPY_ENGINE)
     exact = attention_reference(q.double(), k.double(), v.double(), causal)
     own = attention_eager(q, k, v, causal)
     assert_as_exact_as_torch(attention(q, k, v, causal), own, exact)
