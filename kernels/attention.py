@@ -330,7 +330,7 @@ def attention_forward(
 @functools.lru_cache(maxsize=1024)
 def writer_for(q: Looks, k: Looks, v: Looks) -> Callable[..., None]:
     """Return the function that writes attention of tensors of these looks soonest."""
-    if suits_few(q):
+    if suits_few(q, k):
         return attention_few
     return attention_hopper if suits_hopper(q, k, v) else attention_portable
 

@@ -17,6 +17,7 @@ from kernels.launch import Looks, launcher, looks
 FEW = 16  # queries
 PROGRAMS = 2  # that a multiprocessor holds at a time
 LEAST = 256  # keys of a part
+SECOND_AXIS = 65_535  # programs that a grid may have along its second axis
 LOG2_E = 1.4426950408889634
 DTYPES = (torch.float16, torch.bfloat16)
 
@@ -123,11 +124,12 @@ def attention_few(
     merge((parts, part_lse, out, lse))
 
 
-def suits_few(q: Looks) -> bool:
-    """Return whether these queries are few, and the GPU has tensor cores for them."""
-    if q.device.type != "cuda" or q.dtype not in DTYPES:
+def suits_few(q: Looks, k: Looks) -> bool:
+    """Return whether these queries are few, and `attention_few` can serve them: it needs tensor cores, and some key."""
+    if q.device.type != "cuda" or q.dtype not in DTYPES or torch.cuda.get_device_capability(q.device) < (8, 0):
         return False
-    return q.shape[2] <= FEW and torch.cuda.get_device_capability(q.device) >= (8, 0)
+    B, H_kv, N, _ = k.shape
+    return q.shape[2] <= FEW and N > 0 and B * H_kv <= SECOND_AXIS
 
 
 @functools.lru_cache(maxsize=1024)

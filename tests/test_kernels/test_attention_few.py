@@ -129,14 +129,15 @@ def test_rows_and_heads_far_apart():
 
 
 def test_which_queries_are_few(monkeypatch):
-    def on(capability, M, dtype=torch.float16, device="cuda"):
+    def on(capability, M, dtype=torch.float16, device="cuda", B=1, N=5):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        q = torch.empty(1, 2, M, 64, dtype=dtype, device="meta")
-        return suits_few(looks(q)._replace(device=torch.device(device)))
+        q, k = (torch.empty(B, 2, rows, 64, dtype=dtype, device="meta") for rows in (M, N))
+        return suits_few(*(looks(t)._replace(device=torch.device(device)) for t in (q, k)))
 
     assert on((8, 0), 1) and on((9, 0), FEW) and on((9, 4), 4)
     assert not on((9, 0), FEW + 1) and not on((7, 5), 1) and not on((9, 0), 1, torch.float32)
-    assert not on((9, 0), 1, device="cpu")
+    assert not on((9, 0), 1, device="cpu") and not on((9, 0), 1, N=0)
+    assert on((9, 0), 1, B=32_767) and not on((9, 0), 1, B=32_768)
 
 
 def test_parts_fill_the_gpu_and_none_is_tiny(monkeypatch):
