@@ -11,11 +11,10 @@ from torch.autograd.function import once_differentiable
 
 from kernels.attention_backward import DTYPES, attention_backward, descriptor, fetches, padded, shared_limit
 from kernels.attention_few import attention_few, suits_few
-from kernels.attention_hopper import attention_hopper, is_hopper, readable
-from kernels.launch import Looks, launcher, looks, opaque, stand_in
+from kernels.attention_hopper import LOG2_E, attention_hopper, readable
+from kernels.launch import Looks, is_hopper, launcher, looks, opaque, stand_in
 
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
-LOG2_E = math.log2(math.e)
 
 # The largest score so far of a row not begun: finite, so that subtracting it from -inf is no inf - inf.
 LOWEST = tl.constexpr(torch.finfo(torch.float32).min)

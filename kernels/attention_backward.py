@@ -15,8 +15,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels.attention_backward_hopper import attention_backward_hopper
-from kernels.attention_hopper import is_hopper, readable, steps
-from kernels.launch import Looks, Placed, launcher, looks, opaque, stand_in
+from kernels.attention_hopper import readable, steps
+from kernels.launch import Looks, Placed, is_hopper, launcher, looks, opaque, stand_in
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 LOG2_E = tl.constexpr(math.log2(math.e))

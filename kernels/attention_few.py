@@ -12,14 +12,14 @@ import torch
 import triton
 import triton.language as tl
 
+from kernels.attention_backward import padded, shared_limit
+from kernels.attention_hopper import DTYPES, LOG2_E
 from kernels.launch import Looks, launcher, looks
 
 FEW = 16  # queries
 PROGRAMS = 2  # that a multiprocessor holds at a time
 LEAST = 256  # keys of a part
 SECOND_AXIS = 65_535  # programs that a grid may have along its second axis
-LOG2_E = 1.4426950408889634
-DTYPES = (torch.float16, torch.bfloat16)
 
 
 @triton.jit
@@ -158,7 +158,7 @@ def launchers_for(
 
 def tile_shape(rows: int, D: int) -> tuple[int, int, int]:
     """Return BLOCK_M, BLOCK_N and BLOCK_D for so many rows that read one head of keys."""
-    BLOCK_D = max(16, triton.next_power_of_2(D))
+    BLOCK_D = padded(D)
     most, BLOCK_N = (64, 64) if BLOCK_D <= 128 else (32, 32)
     return min(most, max(16, triton.next_power_of_2(rows))), BLOCK_N, BLOCK_D
 
@@ -177,5 +177,4 @@ def stages_for(BLOCK_M: int, BLOCK_N: int, BLOCK_D: int, device: torch.device) -
     """Return how many tiles of keys and values are loaded ahead: as many as let two programs share a multiprocessor."""
     if device.type != "cuda":
         return 1
-    limit = torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-    return max(1, min(4, (limit // 2 - 2 * BLOCK_M * BLOCK_D) // (4 * BLOCK_N * BLOCK_D)))
+    return max(1, min(4, (shared_limit(device) // 2 - 2 * BLOCK_M * BLOCK_D) // (4 * BLOCK_N * BLOCK_D)))

@@ -275,13 +275,6 @@ def launcher_for(q: Looks, k: Looks, v: Looks, out: Looks, lse: Looks, causal: b
     return launcher(attention_hopper_kernel, grid, (q, k, v, out), rest, constants, tuple(described), num_warps=4)
 
 
-def is_hopper(device: torch.device) -> bool:
-    """Return whether a device is a GPU of the generation that this is written for."""
-    # An AMD MI200 has the capability of a Hopper GPU, in name.
-    nvidia = device.type == "cuda" and torch.version.hip is None
-    return nvidia and torch.cuda.get_device_capability(device) == (9, 0)
-
-
 def readable(t: torch.Tensor | Placed) -> bool:
     """Return whether the copy engine can read t, [B, heads, length, D]: rows at multiples of 16 bytes, in one piece."""
     unit = 16 // t.dtype.itemsize

@@ -15,6 +15,13 @@ import triton
 TFLOAT32 = 11  # what CUDA calls an element type that the copy engine rounds from fp32 to TF32
 
 
+def is_hopper(device: torch.device) -> bool:
+    """Return whether a device is a GPU of the generation that the Gluon kernels are written for."""
+    # An AMD MI200 has the capability of a Hopper GPU, in name.
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    return nvidia and torch.cuda.get_device_capability(device) == (9, 0)
+
+
 def opaque(shape_of: Callable) -> Callable[[Callable], Callable]:
     """Return a decorator for a function that launches kernels: torch.compile then takes it for a single operation.
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from kernels import matmul_hopper as hopper
-from kernels.launch import Looks, launcher, looks, opaque
+from kernels.launch import Looks, is_hopper, launcher, looks, opaque
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
 PRECISIONS = ("ieee", "tf32")
@@ -327,9 +327,7 @@ def suits_hopper(a: Looks, b: Looks, precision: str | None) -> bool:
     large = min(M, N) > SHORT and M * N * K >= 2**24
     if not large or (a.dtype, precision) == (torch.float32, "ieee"):
         return False
-    # AMD's MI200 has the capability of a Hopper GPU, in name.
-    nvidia = a.device.type == "cuda" and torch.version.hip is None
-    return nvidia and torch.cuda.get_device_capability(a.device) == (9, 0)
+    return is_hopper(a.device)
 
 
 def default_precision() -> str:

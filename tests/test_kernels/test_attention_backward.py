@@ -456,3 +456,5 @@ def test_runs_on_the_device_of_its_inputs():
     for there, here in zip(gradients(moved), gradients(x), strict=True):
         assert there.device == moved.q.device
         torch.testing.assert_close(there.to(here.device), here)
+    plain = (gradients(where, attention_backward_plain) for where in (moved, x))
+    assert all(torch.equal(there.to(here.device), here) for there, here in zip(*plain, strict=True))

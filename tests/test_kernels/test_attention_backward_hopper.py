@@ -15,8 +15,8 @@ from kernels.attention_backward_hopper import (
     attention_backward_hopper,
     attention_backward_hopper_kernel,
 )
-from kernels.attention_hopper import DTYPES, descriptor, is_hopper
-from kernels.launch import looks
+from kernels.attention_hopper import DTYPES, descriptor
+from kernels.launch import is_hopper, looks
 from lab.compiler import compiled
 from lab.device import DEVICE, INTERPRETED
 
