@@ -1,3 +1,3 @@
-"""One operation a file. Importing this package settles on the GPU or the interpreter before Triton is imported."""
+"""One operation a file. Importing this package lets kernels run where there is no GPU."""
 
 import lab.device  # noqa: F401

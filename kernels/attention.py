@@ -391,14 +391,14 @@ CONFIGS = {
 }
 DESCRIPTOR_CONFIGS = {64: [config(64, 128, 4, 2)], 128: [config(64, 64, 4, 3)], 256: [config(128, 64, 8, 2)]}
 SCALAR_CONFIG = config(16, 32, 4, 1)  # without tensor cores, a program holds its operands in registers
-INTERPRETER_CONFIG = config(16, 16, 4, 1)
+CPU_CONFIG = config(16, 16, 4, 1)
 
 
 @functools.lru_cache(maxsize=1024)
 def config_for(described: bool, D: int, dtype: torch.dtype, device: torch.device) -> triton.Config:
     """Return how queries of D elements are shared out on this device. described: whether its copy engine loads."""
     if device.type != "cuda":
-        return INTERPRETER_CONFIG
+        return CPU_CONFIG
     if dtype == torch.float32 or torch.cuda.get_device_capability(device) < (8, 0):
         return SCALAR_CONFIG
     table = DESCRIPTOR_CONFIGS if described else CONFIGS

@@ -355,7 +355,7 @@ LOADED = {
 }
 # Without tensor cores a program holds its operands in registers.
 SCALAR = {128: [(Tiles(16, 16, 4, 1),) * 2], 256: [(Tiles(16, 16, 8, 1),) * 2]}
-INTERPRETED_TILES = Tiles(32, 64, 4, 1), Tiles(64, 32, 4, 1)
+CPU_TILES = Tiles(32, 64, 4, 1), Tiles(64, 32, 4, 1)
 
 
 def tiles_for(D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tiles, Tiles]:
@@ -364,7 +364,7 @@ def tiles_for(D: int, dtype: torch.dtype, device: torch.device) -> tuple[Tiles, 
     Raises ValueError if none do: heads of more than 128 fp32 elements are too much for GPUs older than Ampere.
     """
     if device.type != "cuda":
-        return INTERPRETED_TILES
+        return CPU_TILES
     if dtype == torch.float32 or torch.cuda.get_device_capability(device) < (8, 0):
         table = SCALAR
     else:

@@ -103,14 +103,14 @@ def launcher(
     The kernel takes the tensors first, as pointers or, if `described` has a function for each that makes its
     descriptor, through the copy engine; then what `rest` is like; then the constants, which every launch has in common.
     """
-    if isinstance(kernel, triton.runtime.JITFunction):
-        return Launcher(kernel, grid, tensors, rest, constants, described, **options)
 
-    def interpret(tensors: tuple, *rest) -> None:
+    def launch(tensors: tuple, *rest) -> None:
         sources = [describe(t) for describe, t in zip(described, tensors, strict=True)] if described else tensors
         kernel[grid](*sources, *rest, *constants, **options)
 
-    return interpret
+    if all(t is None or t.device.type != "cuda" for t in tensors):
+        return launch
+    return Launcher(kernel, grid, tensors, rest, constants, described, launch, **options)
 
 
 class Launcher:
@@ -118,9 +118,10 @@ class Launcher:
 
     Triton's own launch asks at every call which compiled kernel the arguments want, and encodes every descriptor for
     the copy engine. Here the kernel is settled once, and descriptors stay encoded by the address of their tensor.
+    `otherwise` is Triton's own launch, for when another driver than the GPU's has been made active since.
     """
 
-    def __init__(self, kernel, grid, tensors, rest, constants, described, **options):
+    def __init__(self, kernel, grid, tensors, rest, constants, described, otherwise, **options):
         sources = (stand_in(t) for t in tensors)
         if described:
             sources = (describe(t.at(0)) for describe, t in zip(described, tensors, strict=True))
@@ -128,6 +129,7 @@ class Launcher:
         self.run = run_of(compiled)
         self.forms = forms_of(compiled)
         self.driver = triton.runtime.driver.active
+        self.otherwise = otherwise
         self.device = self.driver.get_current_device()
         self.grid, self.tensors, self.constants, self.described = grid, tensors, constants, described
         # No metadata of the launch and no hooks: those are for Triton's own profiler.
@@ -148,6 +150,8 @@ class Launcher:
 
     def __call__(self, tensors: tuple, *rest) -> None:
         """Launch the kernel."""
+        if triton.runtime.driver.active is not self.driver:
+            return self.otherwise(tensors, *rest)
         sources = self.encoded(*[t.data_ptr() for t in tensors]) if self.described else tensors
         stream = self.driver.get_current_stream(self.device)
         self.run(*self.grid, stream, *self.before, *sources, *rest, *self.constants)

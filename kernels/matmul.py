@@ -277,7 +277,7 @@ SHORT_CONFIGS = [
     config(16, 32, 32, 4, 2),
 ]
 SCALAR_CONFIG = config(64, 64, 16, 4, 3)  # without tensor cores, a program holds its operands in registers
-INTERPRETER_CONFIG = config(32, 32, 32, 4, 1)
+CPU_CONFIG = config(32, 32, 32, 4, 1)
 
 
 def prune(configs: list[triton.Config], arguments: dict, **options) -> list[triton.Config]:
@@ -295,7 +295,7 @@ matmul_autotuned_kernel = triton.autotune(
 def config_for(M: int, N: int, dtype: torch.dtype, precision: str, device: torch.device) -> triton.Config:
     """Return the largest tiles that fit the shared memory of the device and give most of its multiprocessors work."""
     if device.type != "cuda":
-        return INTERPRETER_CONFIG
+        return CPU_CONFIG
     if torch.cuda.get_device_capability(device) < (8, 0) or (dtype, precision) == (torch.float32, "ieee"):
         return SCALAR_CONFIG
     configs = SHORT_CONFIGS if min(M, N) <= SHORT else CONFIGS

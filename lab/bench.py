@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lab.device import DEVICE, GPU, INTERPRETED, REFERENCE_GPU
+from lab.device import DEVICE, GPU, ON_CPU, REFERENCE_GPU
 from lab.notebook import CourseError
 from lab.roofline import arithmetic_ms, roof_share
 from lab.stopwatch import Stopwatch, copy_of, spread, timed
@@ -282,10 +282,10 @@ def measure(
     `commit` names the code that is timed; without it, TILE_COMMIT or git does. Raises MeasurementRefused without a GPU,
     when a variant's result is wrong and when a time cannot be true; the rows of the last run then stay as they were.
     """
-    if INTERPRETED:
+    if ON_CPU:
         raise MeasurementRefused(
-            "kernels run in Triton's interpreter here, whose times say nothing about a GPU. Run tile measure on a "
-            "machine with a CUDA GPU, without TRITON_INTERPRET. The runs recorded so far are in book/measurements/."
+            "kernels run on the CPU here, and its times say nothing about a GPU. Run tile measure on a machine with a "
+            "CUDA GPU. The runs recorded so far are in book/measurements/."
         )
     todo = recipe(stem, folder)
     machine = facts(commit or os.environ.get("TILE_COMMIT") or commit_here())

@@ -1,8 +1,8 @@
 """What the GPU compiler makes of a kernel, on a machine with or without a GPU.
 
 `compiled(kernel, *arguments)` gives every stage from Triton's own IR to machine code, and the registers, shared memory
-and occupancy that decide how fast it can be. Triton compiles only outside its interpreter, so one helper process does
-the work (`lab.compiler_worker`), started at first use or ahead of time by `start()`.
+and occupancy that decide how fast it can be. A helper process does the work (`lab.compiler_worker`), so that whatever
+crashes or hangs the compiler ends that process alone; it starts at first use, or ahead of time by `start()`.
 """
 
 import atexit
@@ -13,20 +13,16 @@ import os
 import re
 import subprocess
 import tempfile
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import lab.device  # noqa: F401  decides between GPU and interpreter, so it goes before Triton
-
-# isort: split
 import triton
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from lab.compiler_link import Parcel, Worker
 from lab.listing import contains_in_order, keep_lines, mnemonic, readable_lines
+from lab.refusal import advice_on, useful_part
 from lab.show import place
 
 TIMEOUT = 60.0  # seconds one kernel may take to compile
@@ -212,33 +208,6 @@ class Compiled:
 
 # What the compiler refuses
 
-# The compiler's words → what they mean, in one sentence.
-ADVICE = (
-    (r"Cannot access global variable (\w+)", "Pass {0} as an argument, or make it {0} = tl.constexpr(…)."),
-    (r"Unsupported function referenced: <function (\w+)", "Mark {0} with @triton.jit, as all that a kernel calls."),
-    (r"AST node type: (Break|Continue)", "A GPU loop cannot be left early: put its condition into a mask."),
-    (r"AST node type: (\w+)", "{0} is Python that kernels do not have: keep to if, for, while, assignments and calls."),
-    (r"`return` statements inside", "Compute a condition instead, and return after the loop."),
-    (r"Mismatched type for (\w+) between", "Give {0} one type in both branches, for instance with .to(tl.float32)."),
-    (r"Loop-carried variable (\w+)", "Start {0} with the type it has in the loop: tl.zeros(…, dtype=…) or .to(…)."),
-    (r"K >= (\d+)", "Tensor cores multiply blocks whose inner size is at least {0}: pad with masked zeros."),
-    (r"num_warps must be", "Use 1, 2, 4, 8 or 16."),
-    (r"power of 2", "Use the next power of two, triton.next_power_of_2(n), and mask what is too much."),
-    (r"arange's arguments must be of type", "Sizes of blocks are fixed at compile time: declare it as tl.constexpr."),
-    (r"'(?:int|constexpr)' object has no attribute '(\w+)'",
-     "It is a plain number here (an argument that is 1 becomes one): write tl.full((), n, dtype) instead of .{0}."),
-    (r"Expected dtype .*'fp32'.* but got (\w+)", "Convert to float32 first, x.to(tl.float32): there is none for {0}."),
-    (r"KeyError: .*\.(bfloat16|float16)", "Convert to float32 first, x.to(tl.float32): libdevice has no {0}."),
-    (r"module 'triton.language' has no attribute '(tanh|erf\w*|pow|log1p|expm1|sinh|cosh)'",
-     "{0} lives in libdevice: from triton.language.extra import libdevice."),
-    (r"_semantic", "A plain Python function met a tensor here: use what tl offers, such as tl.cdiv for triton.cdiv."),
-    (r"NameError: (\w+) is not defined", "Give {0} a value on every path before it is used."),
-    (r"threads, and one program", "Use fewer warps."),
-    (r"shared memory", "Use smaller blocks or a smaller num_stages."),
-    (r"exceeds triton maximum tensor numel", "Use a smaller block and loop over the rest, or launch more programs."),
-    (r"incompatible dimensions", "Broadcast only along axes of size 1: x[:, None] and y[None, :]."),
-)  # fmt: skip
-
 
 class CompileError(Exception):
     """The compiler refused a kernel. The message gives the place, the line, the compiler's words and what they mean."""
@@ -258,19 +227,7 @@ class CompileError(Exception):
     @property
     def advice(self) -> str:
         """What to do about it, "" when the compiler's words are not among the frequent ones."""
-        for pattern, advice in ADVICE:
-            if found := re.search(pattern, self.words):
-                return advice.format(*found.groups())
-        return ""
-
-
-def useful_part(words: str) -> str:
-    """Return the line of the compiler's words that says what is wrong, cut to a readable length."""
-    lines = [line.strip() for line in words.splitlines() if line.strip()] or [words]
-    fatal = next((line for line in lines if line.startswith("ptxas") and re.search("fatal|error", line)), lines[0])
-    fatal = re.sub(r" at 0x[0-9a-f]+", "", fatal)
-    sentence = re.match(r".*?[.!](?=\s|$)", fatal) if len(fatal) > 100 else None
-    return sentence[0] if sentence else textwrap.shorten(fatal, 240, placeholder=" …")
+        return advice_on(self.words, self.code)
 
 
 worker = Worker()
@@ -337,7 +294,7 @@ def objections(launch, targets: Sequence[str] = ("sm_80", "sm_90")) -> list[str]
 def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
     """Return the jitted function under a kernel's decorators, its arguments by name, and the options of the launch."""
     layers = [kernel]
-    while not isinstance(layers[-1], (InterpretedFunction, JITFunction)):
+    while not isinstance(layers[-1], JITFunction):
         if not hasattr(layers[-1], "fn"):
             raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @triton.jit")
         layers.append(layers[-1].fn)

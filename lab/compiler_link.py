@@ -17,15 +17,11 @@ import time
 from collections.abc import Iterator
 from types import ModuleType
 
-import lab.device  # noqa: F401  decides between GPU and interpreter, so it goes before Triton
-
-# isort: split
 import triton.language as tl
 from triton.experimental.gluon._runtime import GluonJITFunction
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
 from triton.language.core import is_builtin
-from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import ConstexprFunction, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -47,7 +43,7 @@ class Parcel:
         python = undecorated(function)
         file, line, source = source_of(python)
         decorator = decorator_of(function)
-        options = function.kwargs if isinstance(function, InterpretedFunction) else vars(function)
+        options = vars(function)
         wanted = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
         packed = {
             "key": key,
@@ -99,7 +95,7 @@ class Parcel:
         home = getattr(getattr(value, "fn", value), "__module__", None) or ""
         if home.split(".")[0] == "triton" and hasattr(value, "__name__"):
             return {"import": {"module": home, "name": value.__name__}}
-        if isinstance(value, (InterpretedFunction, JITFunction, ConstexprFunction)) or is_builtin(value):
+        if isinstance(value, (JITFunction, ConstexprFunction)) or is_builtin(value):
             return {"function": self.add(value)}
         return {"python": value.__name__} if inspect.isroutine(value) else {"opaque": type(value).__name__}
 
@@ -176,7 +172,6 @@ class Worker:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "lab.compiler_worker"],
             cwd=ROOT,
-            env={name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,

@@ -1,46 +1,42 @@
-"""The compiling half of `lab.compiler`: a process of its own, for Triton compiles only where TRITON_INTERPRET is unset.
+"""The compiling half of `lab.compiler`: a process of its own, which a kernel may crash or hang.
 
 Kernels arrive as source text with the values they name, so that nothing of the caller's is imported here, neither torch
 nor the notebook. One JSON request a line comes in on stdin, one JSON reply a line goes out on stdout; whatever the
 compiler prints goes to stderr, which the parent has pointed at a file.
 """
 
-import ast
 import base64
 import functools
 import importlib
+import io
 import json
 import linecache
 import os
 import re
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import ModuleType
 
-os.environ.pop("TRITON_INTERPRET", None)
 os.environ.setdefault("TRITON_BACKENDS_IN_TREE", "1")  # finding the backends through package metadata costs 0.1 s
 
 import triton
-import triton._C.libtriton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, make_backend
-from triton.compiler.errors import CompilationError
 from triton.experimental import gluon
 from triton.experimental.gluon._runtime import GluonASTSource
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.language._core import builtin as gluon_builtin
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as GluonDescriptor
-from triton.runtime import cache
 from triton.runtime.jit import create_function_from_signature
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from lab.machine import cache
+from lab.refusal import refusal_of
+
 STDERR = 2
-NAMES_SAY_NOTHING = ("AssertionError", "ValueError", "RuntimeError", "IncompatibleTypeErrorImpl")
 STAGES = ("ttir", "ttgir", "llir", "ptx", "amdgcn")
 
 
@@ -136,7 +132,7 @@ def rebuild(packed: list[dict]) -> dict:
 def define(function: dict, names: dict):
     """Return one function, compiled at its own file and line so that errors and line tables point there."""
     text = "\n" * (function["line"] - 1) + function["source"]
-    linecache.cache[function["file"]] = (len(text), None, text.splitlines(True), function["file"])
+    linecache.cache[function["file"]] = (len(text), None, io.StringIO(text).readlines(), function["file"])
     exec(compile(text, function["file"], "exec", dont_inherit=True), names)
     decorators = {
         "jit": triton.jit,
@@ -170,60 +166,15 @@ def compile_request(request: dict) -> dict:
     }
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, then what caused it, down to the first."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-
-
 def describe(error: Exception, packed: list[dict], printed: str) -> dict:
     """Return the compiler's words and the place in the learner's own code that they are about."""
-    chain = list(causes(error))
-    words = next(
-        filter(None, (getattr(e, "error_message", None) or own_words(e) for e in reversed(chain))), repr(error)
-    )
-    found = {"words": unquoted(words), "file": "", "line": 0, "code": ""}
-    for step in chain:  # the innermost line that the learner wrote: Triton's own library is jitted as well
-        function = next((f for f in packed if f["source"] == getattr(step, "src", None)), None)
-        if function and hasattr(step.node, "lineno"):
-            number = step.node.lineno
-            found.update(file=function["file"], line=function["line"] + number - 1)
-            found["code"] = function["source"].splitlines()[number - 1].strip()
-    named = re.search(r"function referenced: <function (\w+)", words)
-    if named:  # refused while the source is hashed, before there is a place to report
-        found.update(first_line_with(rf"\b{named[1]}\(", packed))
+    found = asdict(refusal_of(error, {function["source"]: (function["file"], function["line"]) for function in packed}))
     printed_error = re.search(r"^(.*?):(\d+):\d+: error: (.*)$", printed, re.MULTILINE)
     if printed_error and not found["line"]:
         file, line, words = printed_error.groups()
         code = linecache.getline(file, int(line)).strip()
         found.update(words=words, file=file, line=int(line), code=code)
     return found
-
-
-def first_line_with(pattern: str, packed: list[dict]) -> dict:
-    """Return the file, line and code of the first line of the functions that a pattern matches; {} where none does."""
-    for function in packed:
-        for number, code in enumerate(function["source"].splitlines()[1:], start=function["line"] + 1):
-            if re.search(pattern, code):
-                return {"file": function["file"], "line": number, "code": code.strip()}
-    return {}
-
-
-def own_words(error: BaseException) -> str:
-    """Return what an error says, without the source excerpt that a CompilationError carries along."""
-    return "" if isinstance(error, CompilationError) else named_words(type(error).__name__, str(error))
-
-
-def unquoted(words: str) -> str:
-    """Return what NameError('x is not defined') says where the compiler quotes an exception's repr."""
-    quoted = re.fullmatch(r"(\w+Error\w*)\(((['\"]).*\3)\)", words, re.DOTALL)
-    return named_words(quoted[1], ast.literal_eval(quoted[2])) if quoted else words
-
-
-def named_words(name: str, words: str) -> str:
-    """Return an exception's words, after its name where that adds something."""
-    return words if name in NAMES_SAY_NOTHING else f"{name}: {words}"
 
 
 def answer(request: dict) -> dict:
@@ -238,24 +189,6 @@ def answer(request: dict) -> dict:
         return {"error": describe(error, request["functions"], printed)}
 
 
-def cheap_triton_key() -> str:
-    """Return what tells one installed Triton from another in the disk cache.
-
-    Triton reads its whole library of 460 MB for this, 2 s in every process; size and time of the file say as much.
-    """
-    library = os.stat(triton._C.libtriton.__file__)
-    return f"{triton.__version__}-{library.st_size}-{library.st_mtime_ns}"
-
-
-def find_cache() -> None:
-    """Give Triton's disk cache a folder that can be written to: in a sandbox, its usual one may not be."""
-    try:
-        os.makedirs(triton.knobs.cache.dir, exist_ok=True)
-        tempfile.TemporaryFile(dir=triton.knobs.cache.dir).close()
-    except OSError:
-        os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="triton-")
-
-
 def follow(parent: int) -> None:
     """End this process once its parent is gone, even while a forked child still holds the pipe open."""
     while os.getppid() == parent:
@@ -268,8 +201,7 @@ def serve() -> None:
     threading.Thread(target=follow, args=(os.getppid(),), daemon=True).start()
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(STDERR, 1)
-    find_cache()
-    cache.triton_key = cheap_triton_key
+    cache.prepare()
     sys.modules["torch"] = ModuleType("torch")  # Triton imports it, 1.5 s, only to recognize its tensors
     sys.modules["torch"].Tensor = StandTensor
     for line in sys.stdin:

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from lab.bench import MEASUREMENTS, MeasurementRefused, Workload, commit_here, facts, gpu_key, recipe
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 
 # Column → the profiler's name for it
 METRICS = {
@@ -42,7 +42,7 @@ def record(stem: str, variants: Sequence[str], shape: str, dtype: str, out: Path
 
     Raises MeasurementRefused without a GPU or without ncu, and when a variant makes more launches than one.
     """
-    if INTERPRETED:
+    if ON_CPU:
         raise MeasurementRefused("there is no GPU here whose counters could be read; run this on a machine with one")
     ncu = shutil.which("ncu") or shutil.which("ncu", path=":".join(NCU_PLACES))
     if ncu is None:

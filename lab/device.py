@@ -1,7 +1,7 @@
-"""Where kernels run here: on a CUDA GPU, or in Triton's interpreter on the CPU.
+"""Where kernels run here: on a CUDA GPU, or on the CPU, on the machine of `lab.machine`.
 
-Triton decorates its own library when it is imported, so the choice must be made before that. Import this module (or
-anything from `kernels`) before `import triton`.
+Importing this module, at any time before the first launch, makes the machine Triton's device where there is no GPU, and
+errors of the compiler end with our advice.
 """
 
 import csv
@@ -82,27 +82,35 @@ def gpu_here() -> Gpu:
     )
 
 
-def choose_interpreter() -> bool:
-    """Return whether kernels are interpreted here, and tell Triton so. Raises RuntimeError when that comes too late."""
-    interpreted = os.environ.get("TRITON_INTERPRET") == "1" or not torch.cuda.is_available()
-    if interpreted:
-        language = sys.modules.get("triton.language")
-        if language is not None and os.environ.get("TRITON_INTERPRET") != "1":
-            raise RuntimeError(
-                "There is no CUDA GPU here, so kernels must run in Triton's interpreter, but Triton was imported first "
-                "and has settled on the GPU. Restart Python, and import from kernels or lab.device before triton."
-            )
-        os.environ["TRITON_INTERPRET"] = "1"
-    return interpreted
+def leave_interpreter() -> None:
+    """See to it that Triton compiles kernels: its interpreter is of no use here.
+
+    Raises RuntimeError where TRITON_INTERPRET=1 was set when Triton was imported, which cannot be undone.
+    """
+    wanted = os.environ.pop("TRITON_INTERPRET", "0")
+    if wanted.lower() not in ("1", "true", "on", "yes", "y"):
+        return
+    if "triton.language" in sys.modules:
+        raise RuntimeError(
+            "Triton was imported with TRITON_INTERPRET=1, for its own interpreter, which this course does not use. "
+            "Restart Python without that variable."
+        )
+    hint = "; to leave this GPU aside, set CUDA_VISIBLE_DEVICES= (empty)" if torch.cuda.is_available() else ""
+    print(
+        f"TRITON_INTERPRET is not needed and has no effect: kernels run without a GPU as they are{hint}.",
+        file=sys.stderr,
+    )
 
 
-INTERPRETED = choose_interpreter()
-DEVICE = torch.device("cpu" if INTERPRETED else "cuda")
-GPU = gpu_named(REFERENCE_GPU) if INTERPRETED else gpu_here()
+leave_interpreter()
+from lab.refusal import explain_refusals  # noqa: E402  Triton comes with it, and must not see that variable
 
-if INTERPRETED:
-    from lab import guard, interpreter
+explain_refusals()
+ON_CPU = not torch.cuda.is_available()
+DEVICE = torch.device("cpu" if ON_CPU else "cuda")
+GPU = gpu_named(REFERENCE_GPU) if ON_CPU else gpu_here()
 
-    interpreter.repair()
-    interpreter.replace_driver()
-    guard.install()
+if ON_CPU:
+    from lab.machine import backend
+
+    backend.activate()

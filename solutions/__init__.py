@@ -1,5 +1,5 @@
 """The source of each exercise: tasks, blanks, hints, references and cases."""
 
-import lab.device as device  # the choice between GPU and interpreter comes before any `import triton`
+import lab.device as device  # kernels run on the CPU where there is no GPU
 
 __all__ = ["device"]

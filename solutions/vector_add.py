@@ -23,8 +23,7 @@
 # not pass.
 
 # %% [markdown]
-# Run the next two cells first. `lab` comes before `triton`, because it decides whether kernels run on a GPU or in
-# Triton's interpreter on your CPU.
+# Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
 
 # %% tags=["active-ipynb"]
 # from lab.check import check

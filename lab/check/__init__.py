@@ -35,7 +35,7 @@ PATIENCE = 2.0  # seconds before a person is told what they wait for
 ENDINGS = ("timeout", "crashed")  # of the process the answer runs in
 ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
     *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
-    *("int32-overflow", "race", "one-program", "idle-programs"),
+    *("int32-overflow", "race", "one-program", "idle-programs", "compiler"),
 }
 
 
@@ -90,6 +90,8 @@ class Verdict:
             return "What to do" if self.reason in ADVISED else "Likely cause", self.cause
         if self.reason == "error":
             return "What to do", "that line stopped with this message: mend it, run its cell again, then this one."
+        if self.reason == "compiler":
+            return "What to do", "change what it refuses, run that cell again, then this one."
         return "What to do", f'follow one wrong element by hand; `hint("{self.task}")` asks a question that may help.'
 
     @property
@@ -204,7 +206,7 @@ def judge(
     """Return the verdict on an answer to a task, by name or as an object.
 
     Other seeds give other inputs. The answer runs in a child process where it can (`isolate`, on a CPU), for at most
-    `seconds` in all; on a CUDA GPU it runs in this process, untimed, without what only the interpreter can trace.
+    `seconds` in all; on a CUDA GPU it runs in this process, untimed, without what only the trace can tell.
     `progress` is called with a line now and then while the answer runs. Raises UnknownTask; whatever the answer does
     becomes a verdict.
     """
@@ -269,8 +271,8 @@ def most_telling(failed: "list[tuple[Question, Finding]]") -> "tuple[Finding, Qu
 
 
 def judge_compiled(verdict: Verdict, place) -> None:
-    """Tell what a GPU's compiler would refuse: a failure where the values are right, else a note."""
-    if verdict.reason in ("error", *ENDINGS):
+    """Tell what only a GPU's compiler would refuse: a failure where the values are right, else a note."""
+    if verdict.reason in ("error", "compiler", *ENDINGS):
         return
     try:
         objections = [f"on a GPU, {text}" for text in place.objections()]

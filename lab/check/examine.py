@@ -9,6 +9,7 @@ from lab.check.diagnose import likely_cause
 from lab.check.question import Expected, Question, excess_of
 from lab.check.runner import Evidence, Result
 from lab.device import DEVICE
+from lab.refusal import advice_on, useful_part
 from lab.words import (
     all_programs,
     article,
@@ -48,29 +49,26 @@ def examine_run(question: Question, evidence: Evidence) -> Finding | None:
     """Did it run to the end, inside its memory?"""
     error = evidence.error
     if error is not None:
-        where = f"{place_of(error['file'], error['line'])}{code_at(error['file'], error['line'])}"
-        program = f" in program {error['program']}" if error["program"] is not None else ""
-        message = f"{error['type']}{program} at {where}: {error['message'] or 'no message'}"
-        if "int32 overflow" in error["message"]:
-            return overflow(message)
-        return Finding("error", message, cause_of_error(error))
+        code = code_at(error["file"], error["line"])
+        where = f"{place_of(error['file'], error['line'])}{code}"
+        if error["refused"]:
+            message = f"the compiler stopped at {where}: {useful_part(error['message'])}"
+            return Finding("compiler", message, advice_on(error["message"], code))
+        message = f"{error['type']} at {where}: {error['message'] or 'no message'}"
+        return Finding("error", message, cause_of_error(error, code))
     if evidence.out_of_bounds:
         return out_of_bounds(evidence)
     return None
 
 
-def cause_of_error(error: dict) -> str:
-    """Return what made an exception, "" where its message must do."""
+def cause_of_error(error: dict, code: str) -> str:
+    """Return what made an exception on a line of code, "" where its message must do."""
     if error["type"] == "SystemExit":
         return "something called `sys.exit()` or `exit()`; a function must return."
     if error["type"] == "NameError":
         return "the name is misspelt, or the cell that defines it has not been run."
-    if "power of 2" in error["message"]:
-        return "a block has a power of two of elements: 128, 256, 512, …"
-    if "make_shape_compatible" in error["message"]:
-        return "blocks of these shapes do not go together: `[:, None]` makes a column of a block, `[None, :]` a row."
-    if error["program"] is not None and "torch." in code_at(error["file"], error["line"]):
-        return "a kernel computes with `tl.…` alone; torch belongs in the host function."
+    if "has no len()" in error["message"] and "](" in code:
+        return "a grid is a tuple of one to three whole numbers: `kernel[(4,)](…)`."
     return ""
 
 

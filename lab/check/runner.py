@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -26,7 +25,7 @@ from lab.check.inputs import (
     to_bytes,
     view_of,
 )
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 
 POISONED = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
 COPIED = {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full", "clone", "_to_copy"}
@@ -114,12 +113,10 @@ class HostWatch(TorchDispatchMode):
     def watching_launches(self):
         """Count launches, and look away while one runs: what Triton does with torch is not the host's doing."""
         from triton.runtime import driver
-        from triton.runtime.interpreter import InterpretedFunction
         from triton.runtime.jit import JITFunction
 
-        methods = [(InterpretedFunction, "run"), (JITFunction, "run")]
-        if not INTERPRETED:  # a kernel that was compiled before may be launched without its JITFunction
-            methods.append((driver.active.launcher_cls, "__call__"))
+        # A kernel that was compiled before may be launched without its JITFunction.
+        methods = [(JITFunction, "run"), (driver.active.launcher_cls, "__call__")]
         originals = [(kind, name, getattr(kind, name)) for kind, name in methods]
 
         def watched(original):
@@ -189,7 +186,7 @@ class Result:
 class Evidence:
     """What one run of an answer left behind, as plain data."""
 
-    error: dict | None = None  # type, message, program, file, line
+    error: dict | None = None  # type, message, refused (by the compiler), file, line
     returned: str = ""  # type of the returned object
     results: list[Result] = field(default_factory=list)
     operations: list[dict] = field(default_factory=list)
@@ -227,21 +224,20 @@ def decode_array(fields: dict):
 
 
 def describe_error(error: BaseException) -> dict:
-    """Return type, message and the learner's line of an exception; the interpreter's wrapping is taken off."""
-    program = None
-    while error.__cause__ is not None and type(error).__name__ == "InterpreterError":
-        named = re.match(r"program (\d+)", str(error))
-        program = int(named[1]) if named else program
-        error = error.__cause__
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_learners(frame.filename)]
-    place = own[-1] if own else None
+    """Return type, message and the learner's line of an exception: for what the compiler refuses, a kernel's line."""
+    refusal = getattr(error, "refusal", None)
+    if refusal is not None and refusal.line:
+        file, line = refusal.file, refusal.line
+    else:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_learners(frame.filename)]
+        file, line = (own[-1].filename, own[-1].lineno) if own else ("", 0)
+    message = str(error) if refusal is None else refusal.words
     return {
         "type": type(error).__name__,
-        "message": str(error)[:500],
-        "program": program,
-        "file": place.filename if place else "",
-        "line": place.lineno if place else 0,
+        "message": message[:500],
+        "refused": refusal is not None,
+        "file": file,
+        "line": line,
     }
 
 
@@ -260,11 +256,11 @@ def describe_fault(fault) -> dict:
 
 def traced(order):
     """Return the trace of the launches to come; where a GPU runs them there is none."""
-    if not INTERPRETED:
+    if not ON_CPU:
         return nullcontext()
     from lab.trace import trace
 
-    return trace(order=order)
+    return trace(order=order, values=False)
 
 
 class Runner:
@@ -290,7 +286,7 @@ class Runner:
             try:
                 with watch:
                     returned = self.function(*self.inputs.arguments)
-                if not INTERPRETED:
+                if not ON_CPU:
                     torch.cuda.synchronize()
             except BaseException as error:  # a learner's sys.exit() or Ctrl-C is a result too
                 evidence.error = describe_error(error)
@@ -315,8 +311,7 @@ class Runner:
         """Take launches and faults out of the trace; keep one launch a kernel and signature for the compiler."""
         for launch in log.launches:
             grid = [int(n) for n in launch.grid]
-            busy = len({access.program for access in launch.accesses if access.mask.any()})
-            facts = {"kernel": launch.kernel, "grid": grid, "programs": int(launch.programs), "busy": busy}
+            facts = {"kernel": launch.kernel, "grid": grid, "programs": int(launch.programs), "busy": launch.busy}
             evidence.launches.append(facts)
             signature = tuple((name, str(view.dtype)) for name, view in launch.tensors.items())
             constants = tuple(sorted((name, repr(launch.arguments[name])) for name in launch.constexprs))
@@ -368,28 +363,21 @@ class Runner:
 def describe_stores(result: Result, value: torch.Tensor, log) -> None:
     """Fill in which program stored each element, from which line, and what changed since the last launch."""
     addresses = element_addresses(value)
-    order = np.argsort(addresses, axis=None)
-    ordered = addresses.reshape(-1)[order]
-    owner = np.full(addresses.size, -1, dtype=np.int64)
-    lines = []
+    owner = np.full(addresses.shape, -1, dtype=np.int64)
+    elements = Elements(addresses, value.element_size())
+    lines: dict[tuple[str, int], None] = {}
     for launch in log.launches:
-        programs = set()
-        for access in launch.accesses:
-            if access.kind == "load" or access.tensor not in launch.tensors or ordered.size == 0:
+        took_part = np.zeros(launch.programs, dtype=bool)
+        for batch in launch.batches:
+            if batch.step.kind == "load" or batch.view is None:
                 continue
-            view = launch.tensors[access.tensor]
-            stored = view.data_ptr + np.broadcast_to(access.offsets, access.mask.shape)[access.mask] * view.itemsize
-            if view.itemsize > value.element_size():  # one store covers several elements
-                stored = np.add.outer(stored, np.arange(0, view.itemsize, value.element_size())).reshape(-1)
-            found = np.searchsorted(ordered, stored).clip(max=ordered.size - 1)
-            hits = found[ordered[found] == stored]
-            if hits.size:
-                owner[order[hits]] = access.program
-                programs.add(access.program)
-                if [access.file, access.line] not in lines:
-                    lines.append([access.file, access.line])
-        result.programs = max(result.programs, len(programs))
-    result.owner, result.store_lines = owner.reshape(addresses.shape), lines
+            stored, programs = elements.stored_by(batch)
+            if stored.size:
+                owner.reshape(-1)[stored] = programs
+                took_part[programs] = True
+                lines[batch.step.file, batch.step.line] = None
+        result.programs = max(result.programs, int(np.count_nonzero(took_part)))
+    result.owner, result.store_lines = owner, [list(place) for place in lines]
     snapshot = None
     with suppress(ValueError):  # none is kept of very large storages
         snapshot = log.snapshot(value)
@@ -397,6 +385,29 @@ def describe_stores(result: Result, value: torch.Tensor, log) -> None:
         size = value.element_size()
         changed = to_bytes(snapshot).reshape(-1, size) != result.contents.reshape(-1, size)
         result.overwritten = changed.any(axis=1).reshape(addresses.shape)
+
+
+class Elements:
+    """The elements of a tensor, to be found by their addresses."""
+
+    def __init__(self, addresses: np.ndarray, size: int):
+        self.order = np.argsort(addresses, axis=None, kind="stable")
+        self.addresses = addresses.reshape(-1)[self.order]
+        self.size = size
+
+    def stored_by(self, batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return which elements, counted in order, a store wrote, one for each lane, and the programs that did."""
+        nothing = np.zeros(0, dtype=np.int64)
+        if not self.addresses.size or batch.view.end <= self.addresses[0] or batch.view.data_ptr > self.addresses[-1]:
+            return nothing, nothing
+        offsets, programs, _ = batch.inside()
+        stored = batch.view.data_ptr + offsets * batch.view.itemsize
+        if batch.step.size > self.size:  # one store covers several elements
+            covered = np.arange(0, batch.step.size, self.size)
+            stored, programs = np.add.outer(stored, covered).reshape(-1), np.repeat(programs, len(covered))
+        found = np.searchsorted(self.addresses, stored).clip(max=self.addresses.size - 1)
+        hit = self.addresses[found] == stored
+        return self.order[found[hit]], programs[hit]
 
 
 def element_addresses(tensor: torch.Tensor) -> np.ndarray:

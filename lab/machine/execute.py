@@ -338,7 +338,7 @@ BLOCKWISE = {
     "tt.dot": dot,
     "tt.dot_scaled": dot_scaled,
     "tt.ptr_to_int": same,
-    "tt.int_to_ptr": same,
+    "tt.int_to_ptr": lambda step: lambda x: x.astype(np.int64),
 }
 NOTHING = {  # what a GPU needs and a machine that runs operation by operation does not
     *("ttg.barrier", "gpu.barrier", "llvm.intr.assume", "scf.yield", "scf.condition", "tt.return", "name"),
@@ -1445,7 +1445,7 @@ def any_of(parts: list[np.ndarray]) -> np.ndarray:
 
 def first_of(wrong: np.ndarray, ids: np.ndarray) -> int:
     """Return the first program for which something is true."""
-    return int(ids[np.broadcast_to(wrong, len(ids)).argmax()])
+    return int(ids[np.broadcast_to(wrong, len(ids))].min())
 
 
 def offset_slots(step: Step) -> list[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from lab.machine.text import Block, Function, Module, Operation, Place, TextError, Type
 from lab.machine.verify import fits
 
-MOST_STEPS = 100_000  # operations after all calls are expanded: a text could double them with each call
+MOST_STEPS = 25_000  # operations after all calls are expanded: a text could double them with each call
 DEEPEST_CALL = 100
 LIBRARY = "/triton/language/"  # what stands there was written by Triton's authors: blame whoever called it
 ANYWHERE = None  # the origin of a pointer that was made from an integer

@@ -3,6 +3,7 @@
 The text may come from anybody: nothing of it is ever run, and whatever cannot be read ends in `TextError`.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ import numpy as np
 from lab.machine.arithmetic import DTYPES
 
 LARGEST_BLOCK = 2**20  # elements of one block, the limit of Triton's own compiler
-MOST_LINES = 200_000
+MOST_LINES = 60_000
+LONGEST_LINE = 20_000  # characters, without those of strings: some patterns take time that grows with their square
 
 
 class TextError(ValueError):
@@ -82,7 +84,7 @@ STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 LOCATION = re.compile(r" ?loc\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
 HEAD = re.compile(r'(?:(%[^=]*?) = )?"?([a-z_]\w*(?:\.\w+)+)"?(.*)$')
-ATTRIBUTE = re.compile(r"(\w+) = (array<i\d+(?:: )?[^>]*>|dense<[^>]*>|#\w+(?:\.\w+)?<[^>]*>|\$\d+|-?[\w.+-]+)")
+ATTRIBUTE = re.compile(r"\b(\w+) = (array<i\d+(?:: )?[^>]*>|dense<[^>]*>|#\w+(?:\.\w+)?<[^>]*>|\$\d+|-?[\w.+-]+)")
 
 
 class Module:
@@ -117,6 +119,8 @@ class Module:
             raise TextError(f"{len(lines):,} lines are too many; {MOST_LINES:,} are read")
         for line in lines:
             line = STRING.sub(self.keep, line).strip() if '"' in line else line.strip()
+            if len(line) > LONGEST_LINE:
+                raise TextError(f"the line {line[:60]!r} … is too long")
             if line.startswith("#loc"):
                 name, _, place = line.partition(" = loc(")
                 self.locations[name] = place.removesuffix(")")
@@ -125,8 +129,8 @@ class Module:
 
     def keep(self, found: re.Match) -> str:
         """Return what stands for a string; the quotes around an operation's name only go."""
-        before, after = found.string[: found.start()], found.string[found.end() : found.end() + 1]
-        if after == "(" and not before.endswith("@") and HEAD.fullmatch(found[1]):
+        before, after = (found.string[at : at + 1] for at in (max(0, found.start() - 1), found.end()))
+        if after == "(" and before != "@" and HEAD.fullmatch(found[1]):
             return found[1]
         self.strings.append(found[1])
         return f"${len(self.strings) - 1}"
@@ -233,7 +237,7 @@ class Module:
         operation.operands = pairs[1::2]
 
     def read_branch(self, operation: Operation) -> None:
-        targets = re.findall(r"(\^\w+)(?:\(([^)]*?) : [^)]*\))?", operation.text)
+        targets = re.findall(r"(\^\w+)(?:\(([^()]*?) : [^()]*\))?", operation.text)
         operation.successors = [(label, VALUE.findall(given)) for label, given in targets]
         operation.operands = operation.operands[:1] if operation.name == "cf.cond_br" else []
 
@@ -293,8 +297,8 @@ class Module:
         if tensor := re.fullmatch(r"tensor<((?:\d+x)+)(.+)>", text):
             shape = tuple(int(size) for size in tensor[1].split("x")[:-1])
             inner = self.type(tensor[2].partition(", #")[0])
-            if np.prod(shape, dtype=object) > LARGEST_BLOCK or inner.shape:
-                raise TextError(f"a block of {text} is too large: Triton allows {LARGEST_BLOCK:,} elements")
+            if not 0 < math.prod(shape) <= LARGEST_BLOCK or inner.shape:
+                raise TextError(f"{text[:60]} is no block that can be: Triton allows 1 to {LARGEST_BLOCK:,} elements")
             return Type(shape, inner.element, inner.dtype, inner.pointee)
         if descriptor := re.fullmatch(r"!tt\.tensordesc<(.*)>|!tt\.ptr<(tensor<.*>)(?:, \d+)?>", text):
             inner = descriptor[1] or descriptor[2]

@@ -8,10 +8,13 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from lab.machine.arithmetic import DTYPES
+
 if TYPE_CHECKING:
     from lab.machine.plan import Step
 
 Shapes = list[tuple[int, ...]]
+BOOL = DTYPES["i1"]
 
 
 def fits(step: "Step") -> bool:
@@ -19,11 +22,16 @@ def fits(step: "Step") -> bool:
     taken, made = [value.type.shape for value in step.inputs], [value.type.shape for value in step.outputs]
     if step.name.startswith("tt.descriptor_") or (step.name in MOVED and step.inputs[0].type.block is not None):
         return fits_a_block(step)
+    kinds = [value.type for value in step.inputs]
     if step.name in MOVED:
-        pointee = step.inputs[0].type.pointee
-        moved = [*step.outputs, *step.inputs[1 : 1 + MOVED[step.name]]]
-        if pointee is None or any(value.type.dtype != pointee for value in moved):
+        pointee = kinds[0].pointee
+        wanted = [pointee if each == "value" else BOOL for each in MOVED[step.name]]
+        if pointee is None or [kind.dtype for kind in kinds[1:]] != wanted[: len(kinds) - 1]:
             return False
+    if step.name in CONDITIONS and kinds[0].dtype != BOOL:
+        return False
+    if step.name.startswith(("arith.", "math.")) and len({*kinds[step.name == "arith.select" :]}) > 1:
+        return False
     return RULES.get(step.name, same)(step, taken, made)
 
 
@@ -133,7 +141,13 @@ def advances(step: "Step", taken: Shapes, made: Shapes) -> bool:
     return not any(taken) and pointer == step.outputs[0].type and len(taken) == 1 + len(pointer.block.shape)
 
 
-MOVED = {"tt.load": 0, "tt.store": 1, "tt.atomic_rmw": 1, "tt.atomic_cas": 2}  # → inputs of the pointee's type
+MOVED = {  # → what stands behind the pointer
+    "tt.load": ("mask", "value"),
+    "tt.store": ("value", "mask"),
+    "tt.atomic_rmw": ("value", "mask"),
+    "tt.atomic_cas": ("value", "value"),
+}
+CONDITIONS = {"scf.if", "scf.condition", "cf.cond_br", "arith.select"}
 RULES: dict[str, Callable[["Step", Shapes, Shapes], bool]] = {
     "arith.select": selects,
     "tt.make_range": counts_up,

@@ -467,7 +467,7 @@ def caps_every_score_at_one(q, k, v, cap):
     return softcap_with("no factor", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="error")
+@wrong("softcap_attention", reason="compiler")
 def asks_for_a_tanh_that_is_not_there(q, k, v, cap):
     return softcap_with("tanh", q, k, v, cap)
 

@@ -29,7 +29,7 @@ def narrow_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, x * tl.sigmoid(x), mask=offs < n)
 
 
-@wrong("silu", reason="error")
+@wrong("silu", reason="compiler")
 def does_not_widen(x):
     return launch(narrow_kernel, x)
 
@@ -279,7 +279,7 @@ def narrow_log_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, out, mask=offs < n)
 
 
-@wrong("softplus", reason="error")
+@wrong("softplus", reason="compiler")
 def gives_libdevice_half_precision(x):
     return launch(narrow_log_kernel, x)
 

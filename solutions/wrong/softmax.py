@@ -382,7 +382,7 @@ def begins_with_zero_for_a_maximum(x):
 
 @triton.jit
 def log_sum_exp_type_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
-    """`total` begins as an integer, which the interpreter lets change its type."""
+    """`total` begins as an integer, and a loop cannot change its type."""
     row = tl.program_id(0).to(tl.int64)
     top = -float("inf")
     total = 0
@@ -481,7 +481,7 @@ def two_programs_write_one_loss(x, target):
     return losses(cross_entropy_shared_kernel, x, target)
 
 
-@wrong("cross_entropy", reason="error")
+@wrong("cross_entropy", reason="compiler")
 def asks_for_a_block_that_is_no_power_of_two(x, target):
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)

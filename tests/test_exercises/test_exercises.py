@@ -18,7 +18,7 @@ WRONG = [answer for one in EXERCISES for answer in exercise.wrong_answers(one.st
 
 
 def module_of(task: str):
-    """Return the solution's module: `__init__` of `solutions` settled the interpreter before it was imported."""
+    """Return the solution's module, which finding the task has imported."""
     return sys.modules[f"solutions.{exercise.find_exercise(task).stem}"]
 
 

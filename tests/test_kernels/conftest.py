@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 
 INSTRUCTION = re.compile(r"\*/ +(?:@!?U?P\d+ +)?(?P<name>[A-Z][\w.]*) *(?P<operands>.*)")
 
 
 def pytest_collection_modifyitems(items):
-    if not INTERPRETED:
+    if not ON_CPU:
         for item in items:
             if "test_kernels" in item.path.parts:
                 item.add_marker(pytest.mark.gpu)

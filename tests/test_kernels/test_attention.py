@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernels import attention as module
 from kernels.attention import (
     CONFIGS,
+    CPU_CONFIG,
     DESCRIPTOR_CONFIGS,
     DTYPES,
-    INTERPRETER_CONFIG,
     LOG2_E,
     SCALAR_CONFIG,
     attention,
@@ -34,12 +34,12 @@ from kernels.attention_hopper import readable
 from kernels.launch import looks
 from lab.check import judge
 from lab.compiler import TARGETS, compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 from lab.trace import trace
 
 INF, NAN = float("inf"), float("nan")
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="the trace needs the interpreter")
+on_cpu = pytest.mark.skipif(not ON_CPU, reason="only the machine on the CPU can be traced")
 
 
 def values(generator: torch.Generator, *shape: int) -> torch.Tensor:
@@ -182,7 +182,7 @@ def assert_as_exact_as_torch(actual: torch.Tensor, own: torch.Tensor, exact: tor
 @pytest.mark.parametrize("D", [64, 72])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_error_budget(dtype, D, causal):
-    N = 70 if INTERPRETED else 1000
+    N = 70 if ON_CPU else 1000
     q, k, v = heads(2, 2, N, N, D, dtype=dtype)(torch.Generator(DEVICE).manual_seed(0))
     out = attention(q, k, v, causal)
     assert out.dtype == dtype and out.is_contiguous()
@@ -191,7 +191,7 @@ def test_error_budget(dtype, D, causal):
 
 
 @given(data=st.data())
-@settings(deadline=None, max_examples=15 if INTERPRETED else 4)  # a GPU compiles for every D
+@settings(deadline=None, max_examples=15 if ON_CPU else 4)  # a GPU compiles for every D
 def test_any_lengths_strides_and_scale(data):
     B, kv, group, N, D = (data.draw(st.integers(1, most)) for most in (2, 2, 2, 35, 20))
     M = data.draw(st.integers(0, 35))
@@ -278,7 +278,7 @@ def test_torch_compile_sees_one_graph():
         return attention(2 * q, k, v, causal=True, scale=-0.5) + attention(q, k, v)
 
     torch._dynamo.reset()
-    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    fast = torch.compile(block, backend="aot_eager" if ON_CPU else "inductor", fullgraph=True)
     inputs = heads(2, 4, 20, 30, 16, kv=2)(torch.Generator(DEVICE).manual_seed(0))
     results = []
     for function in (fast, block):
@@ -365,7 +365,7 @@ def test_rungs(rung, M, N, causal):
     assert (memory == 7.0).all()
 
 
-@interpreted
+@on_cpu
 @pytest.mark.parametrize("rung", RUNGS)
 def test_rungs_read_what_they_need(rung):
     """The first rung reads every key for every tile of queries, the others only as far as the diagonal."""
@@ -378,7 +378,7 @@ def test_rungs_read_what_they_need(rung):
     assert not t.out_of_bounds and not t.conflicts
 
 
-@interpreted
+@on_cpu
 def test_forward_moves_what_must_cross_once_and_keys_again_for_every_tile():
     q, k, v = heads(1, 4, 32, 48, 24, kv=2)(torch.Generator().manual_seed(0))
     with trace() as t:
@@ -424,7 +424,7 @@ def test_offsets_past_two_to_the_31(rung, axis):
     torch.testing.assert_close(out, attention_reference(x, x, x), rtol=1e-3, atol=1e-3)
 
 
-@interpreted
+@on_cpu
 def test_a_result_of_more_than_two_to_the_31_elements():
     M = 2**23 + 16
     q, k, v = heads(1, 1, 1, 20, 256, dtype=torch.float16)(torch.Generator().manual_seed(0))
@@ -437,7 +437,7 @@ def test_a_result_of_more_than_two_to_the_31_elements():
 
 # Configurations
 
-ON_DEMAND = [SCALAR_CONFIG, INTERPRETER_CONFIG]
+ON_DEMAND = [SCALAR_CONFIG, CPU_CONFIG]
 EVERY_CONFIG = [
     *((launch_kernel, D, config) for D, configs in CONFIGS.items() for config in configs),
     *((launch_descriptors, D, config) for D, configs in DESCRIPTOR_CONFIGS.items() for config in configs),
@@ -454,10 +454,10 @@ def in_words(parameter):
 @pytest.mark.parametrize("launch, D, config", EVERY_CONFIG, ids=in_words)
 def test_every_configuration(launch, D, config, causal):
     """No length is a multiple of a tile, and the diagonal crosses tiles anywhere."""
-    if not INTERPRETED and shared_bytes(config, D, torch.bfloat16) > module.shared_limit(DEVICE):
+    if not ON_CPU and shared_bytes(config, D, torch.bfloat16) > module.shared_limit(DEVICE):
         pytest.skip("it needs more shared memory than this GPU has")
     BLOCK_M, BLOCK_N = config.kwargs["BLOCK_M"], config.kwargs["BLOCK_N"]
-    sizes = (1, 1 if INTERPRETED else 4, BLOCK_M + 5, 2 * BLOCK_N + 9, D)
+    sizes = (1, 1 if ON_CPU else 4, BLOCK_M + 5, 2 * BLOCK_N + 9, D)
     q, k, v = heads(*sizes, kv=1, dtype=torch.bfloat16)(torch.Generator(DEVICE).manual_seed(0))
     out = torch.full_like(q, NAN)
     launch(q, k, v, out, causal, config.all_kwargs())
@@ -614,7 +614,7 @@ def test_costs(M, N):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU")
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("D", [40, 64, 128, 256])
 @pytest.mark.parametrize("M, N", [(1, 4001), (999, 2001), (2001, 999)])

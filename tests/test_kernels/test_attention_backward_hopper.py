@@ -18,10 +18,10 @@ from kernels.attention_backward_hopper import (
 from kernels.attention_hopper import DTYPES, descriptor
 from kernels.launch import is_hopper, looks
 from lab.compiler import compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 
 needs_hopper = pytest.mark.skipif(
-    INTERPRETED or not is_hopper(torch.device("cuda:0")), reason="needs a Hopper GPU: H100, H200 or GH200"
+    ON_CPU or not is_hopper(torch.device("cuda:0")), reason="needs a Hopper GPU: H100, H200 or GH200"
 )
 
 

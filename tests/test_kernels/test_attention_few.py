@@ -25,7 +25,7 @@ from kernels.attention_few import (
 )
 from kernels.launch import looks
 from lab.compiler import TARGETS, compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 
 
 @pytest.fixture(autouse=True)
@@ -119,7 +119,7 @@ def test_a_part_of_nan_and_infinities_spoils_its_query_alone():
     assert out[0, 0, 0].isnan().all() and out[0, 0, 1].isfinite().all()
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="two gigabytes that are hardly touched: on a CPU")
+@pytest.mark.skipif(not ON_CPU, reason="two gigabytes that are hardly touched: on a CPU")
 def test_rows_and_heads_far_apart():
     q, k, v = inputs(1, 1, 1, 1, 2, 16)
     far = torch.empty(2**30 + 16, dtype=torch.float16).as_strided((1, 1, 2, 16), (0, 0, 2**30, 1))

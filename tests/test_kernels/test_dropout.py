@@ -31,7 +31,7 @@ from kernels.dropout import (
 )
 from lab.check import judge
 from lab.compiler import compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 from lab.memory import kept_bytes
 from lab.trace import trace
@@ -134,7 +134,7 @@ def test_a_large_odd_size_gives_its_tail_a_launch_and_keeps_its_mask(monkeypatch
     expected = dropout(x, 0.5, 7)
     monkeypatch.setattr(kernels.dropout, "LARGE", SHARE)
     assert torch.equal(dropout(x, 0.5, 7), expected)
-    if INTERPRETED:
+    if ON_CPU:
         with trace() as t:
             dropout(x, 0.5, 7)
         assert [launch.programs for launch in t.launches] == [3, 1]
@@ -144,7 +144,7 @@ def test_a_large_odd_size_gives_its_tail_a_launch_and_keeps_its_mask(monkeypatch
 @pytest.mark.parametrize("far", [32, pytest.param(36, marks=pytest.mark.gpu)])
 def test_elements_far_apart_get_different_numbers(far):
     """Run one program at the far end of an address space of which only a few pages are touched."""
-    if far > 32 and INTERPRETED:
+    if far > 32 and ON_CPU:
         pytest.skip("needs a CUDA GPU and 69 GB of its memory")
     n = 2**far + SHARE
     memory = torch.empty(n, dtype=torch.int8, device=DEVICE)
@@ -181,9 +181,9 @@ def deviation(hits: torch.Tensor, chance: float) -> float:
 
 
 def mask(seed: int, n: int = 2**18, p: float = 0.5, rounds: int = 10) -> torch.Tensor:
-    """Return which of n elements the kernel keeps; large blocks spare the interpreter time."""
+    """Return which of n elements the kernel keeps; large blocks are fewer programs for a CPU."""
     x, out = ones(n, dtype=torch.float16), torch.empty(n, dtype=torch.float16, device=DEVICE)
-    arguments = {"CALLS": 4096, "ROUNDS": rounds} if INTERPRETED else {"CALLS": CALLS, "ROUNDS": rounds}
+    arguments = {"CALLS": 4096, "ROUNDS": rounds} if ON_CPU else {"CALLS": CALLS, "ROUNDS": rounds}
     dropout_kernel[(n // (8 * arguments["CALLS"]),)](x, out, n, 0, seed, threshold_of(p), 1.0, **arguments)
     return out != 0
 
@@ -306,7 +306,7 @@ def test_torch_compile_sees_one_graph_and_any_seed():
         return dropout(2 * x, p, seed) + 1
 
     torch._dynamo.reset()
-    fast = torch.compile(layer, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    fast = torch.compile(layer, backend="aot_eager" if ON_CPU else "inductor", fullgraph=True)
     for p, seed in [(0.25, 1), (0.25, 2), (0.25, 2**40), (0.5, 2**64 - 1), (1.0, -5)]:
         x, y = (torch.linspace(-3, 3, 100, device=DEVICE).requires_grad_() for _ in range(2))
         out, expected = fast(x, p, seed), layer(y, p, seed)
@@ -372,7 +372,7 @@ def test_runs_on_the_device_of_its_input():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU and 9 GB of its memory")
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU and 9 GB of its memory")
 def test_more_than_two_to_the_31_elements():
     n = 2**31 + 12345
     out = dropout(torch.ones(n, dtype=torch.bfloat16, device=DEVICE), 0.5, 7)

@@ -44,7 +44,7 @@ from kernels.gelu import (
 )
 from lab.check import judge
 from lab.compiler import CompileError, compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 from lab.memory import kept_bytes
 from lab.trace import trace
@@ -115,7 +115,7 @@ def test_a_large_odd_size_gives_its_tail_a_launch(monkeypatch):
     expected = gelu(x)
     monkeypatch.setattr(kernels.gelu, "LARGE", BLOCK)
     assert torch.equal(gelu(x), expected)
-    if INTERPRETED:
+    if ON_CPU:
         with trace() as t:
             gelu(x)
         assert [launch.programs for launch in t.launches] == [3, 1]
@@ -365,7 +365,7 @@ def test_torch_compile_sees_one_graph():
         return bias_gelu(gelu(2 * x, "tanh"), bias) + 1
 
     torch._dynamo.reset()
-    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    fast = torch.compile(block, backend="aot_eager" if ON_CPU else "inductor", fullgraph=True)
     inputs = torch.randn(30, 8, device=DEVICE), torch.randn(8, device=DEVICE)
     results = []
     for function in (fast, block):
@@ -424,7 +424,7 @@ def test_runs_on_the_device_of_its_input():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU and 20 GB of its memory")
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU and 20 GB of its memory")
 def test_more_than_two_to_the_31_elements():
     N = 2**16
     x = torch.ones(2**15 + 1, N, dtype=torch.bfloat16, device=DEVICE)

@@ -10,7 +10,7 @@ import triton
 LISTENING = """
 import sys, types
 from types import SimpleNamespace
-sys.modules["lab.device"] = types.ModuleType("lab.device")  # which would choose the interpreter
+sys.modules["lab.device"] = types.ModuleType("lab.device")  # which would make the CPU the device
 
 import torch
 import triton

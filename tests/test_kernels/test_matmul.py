@@ -33,7 +33,7 @@ from kernels.matmul import (
 from lab.cache import grouped
 from lab.check import judge
 from lab.compiler import TARGETS, compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 
 
@@ -145,7 +145,7 @@ def error_of(result: torch.Tensor, exact: torch.Tensor) -> float:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_random_values_are_as_right_as_torch(dtype):
     """511 and nothing rounder, as in triton-lang/triton#5990; twice torch's own error and a rounding step."""
-    size = 511 if dtype == torch.float16 or not INTERPRETED else 129
+    size = 511 if dtype == torch.float16 or not ON_CPU else 129
     generator = torch.Generator(DEVICE).manual_seed(0)
     a, b = (torch.randn(size, size, generator=generator, device=DEVICE).to(dtype) for _ in range(2))
     exact = a.double() @ b.double()
@@ -200,7 +200,7 @@ def test_torch_compile_sees_one_graph():
         return matmul(2 * a, b.t(), bias, "gelu") + matmul(a, a.t(), precision="ieee").sum()
 
     torch._dynamo.reset()
-    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    fast = torch.compile(block, backend="aot_eager" if ON_CPU else "inductor", fullgraph=True)
     inputs = (torch.randn(size, device=DEVICE) for size in ((20, 8), (30, 8), (30,)))
     inputs = [t.half() for t in inputs]
     torch.testing.assert_close(fast(*inputs), block(*inputs))

@@ -20,10 +20,10 @@ from kernels.matmul_hopper import (
     tile_shape,
 )
 from lab.compiler import compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 
 needs_hopper = pytest.mark.skipif(
-    INTERPRETED or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU: H100, H200 or GH200"
+    ON_CPU or torch.cuda.get_device_capability() != (9, 0), reason="needs a Hopper GPU: H100, H200 or GH200"
 )
 
 

@@ -29,12 +29,12 @@ from kernels.softmax import (
 )
 from lab.check import judge
 from lab.compiler import compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 from lab.trace import trace
 
 INF, NAN = float("inf"), float("nan")
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="the trace needs the interpreter")
+on_cpu = pytest.mark.skipif(not ON_CPU, reason="only the machine on the CPU can be traced")
 
 
 def values(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -219,7 +219,7 @@ def test_torch_compile_sees_one_graph():
         return softmax(2 * x, 0) + softmax(x) + 1
 
     torch._dynamo.reset()
-    fast = torch.compile(block, backend="aot_eager" if INTERPRETED else "inductor", fullgraph=True)
+    fast = torch.compile(block, backend="aot_eager" if ON_CPU else "inductor", fullgraph=True)
     results = []
     for function in (fast, block):
         x = torch.linspace(-3, 3, 60, device=DEVICE).view(6, 10).requires_grad_()
@@ -286,7 +286,7 @@ def test_every_backward_rung(kernel, programs, options, N):
     assert (memory == 7.0).all()
 
 
-@interpreted
+@on_cpu
 @pytest.mark.parametrize("kernel, programs, options", [*LADDER.values(), *BACKWARD_LADDER.values()])
 def test_offsets_past_two_to_the_31(kernel, programs, options):
     """Three rows of bytes so far apart that the last begins past 2**31; the pages between are never touched."""
@@ -305,7 +305,7 @@ def test_offsets_past_two_to_the_31(kernel, programs, options):
 # What moves
 
 
-@interpreted
+@on_cpu
 @pytest.mark.parametrize("N", [100, 1500, HELD])
 def test_a_row_that_is_held_crosses_once(N):
     x = torch.randn(3, N)
@@ -314,7 +314,7 @@ def test_a_row_that_is_held_crosses_once(N):
     assert t.bytes_moved == softmax_bytes(x)
 
 
-@interpreted
+@on_cpu
 def test_a_row_that_is_not_held_is_read_twice_but_for_its_first_block():
     x = torch.randn(2, HELD + 300)
     block = plan_for(x.shape[1]).options["BLOCK"]
@@ -323,7 +323,7 @@ def test_a_row_that_is_not_held_is_read_twice_but_for_its_first_block():
     assert t.bytes_moved == softmax_bytes(x) + (x.numel() - 2 * block) * x.element_size()
 
 
-@interpreted
+@on_cpu
 def test_only_an_input_whose_rows_have_gaps_is_copied():
     memory = torch.randn(6, 6)
     for x, dim, copied in [
@@ -414,7 +414,7 @@ def test_costs():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU and 14 GB of its memory")
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU and 14 GB of its memory")
 def test_more_than_two_to_the_31_elements():
     x = torch.randn(2**31 // 1000 + 5, 1000, dtype=torch.float16, device=DEVICE)
     y = softmax(x)

@@ -18,7 +18,7 @@ from kernels.vector_add import (
 )
 from lab.check import judge
 from lab.compiler import compiled
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 from lab.trace import trace
 
@@ -98,7 +98,7 @@ def test_layout_follows_the_dense_input():
     assert vector_add(x[:, :1].expand(3, 2), x).stride() == x.stride()
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="the trace needs the interpreter")
+@pytest.mark.skipif(not ON_CPU, reason="only the machine on the CPU can be traced")
 def test_only_the_input_in_another_layout_is_copied():
     x, y = torch.ones(4, 3).t(), torch.ones(3, 4)
     with trace() as t:
@@ -114,7 +114,7 @@ def test_only_the_input_in_another_layout_is_copied():
 def test_torch_compile_sees_one_graph():
     x = torch.arange(24.0, device=DEVICE).view(4, 6).t()
     torch._dynamo.reset()
-    backend = "aot_eager" if INTERPRETED else "inductor"
+    backend = "aot_eager" if ON_CPU else "inductor"
     fast = torch.compile(lambda x: vector_add(2 * x, x) + 1, backend=backend, fullgraph=True)
     assert torch.equal(fast(x), 3 * x + 1)
     torch.library.opcheck(add.operation, (x.contiguous(), x))
@@ -127,7 +127,7 @@ def test_a_neighbour_stays_untouched():
     assert memory.tolist() == [7.0] * 4 + [2.0] * 5 + [7.0] * 7
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="the trace needs the interpreter")
+@pytest.mark.skipif(not ON_CPU, reason="only the machine on the CPU can be traced")
 def test_offsets_past_two_to_the_31():
     """Run only the last two programs of a grid over 2.2 GB of address space, of which three pages are ever touched."""
     n = 2**31 + 100
@@ -141,7 +141,7 @@ def test_offsets_past_two_to_the_31():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU and 7 GB of its memory")
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU and 7 GB of its memory")
 def test_more_than_two_to_the_31_elements():
     x = torch.randint(-60, 60, (2**31 + 12345,), dtype=torch.int8, device=DEVICE)
     out = vector_add(x, x)
@@ -157,7 +157,7 @@ def test_runs_on_the_device_of_its_inputs():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU")
 def test_one_cpu_and_one_cuda_tensor():
     with pytest.raises(ValueError, match="one device, not cpu and cuda"):
         vector_add(torch.ones(3), torch.ones(3, device=DEVICE))

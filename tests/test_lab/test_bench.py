@@ -87,7 +87,7 @@ def beside_the_h200(monkeypatch):
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """Let `measure` believe in a GPU, and time with a fake stopwatch."""
-    monkeypatch.setattr(bench, "INTERPRETED", False)
+    monkeypatch.setattr(bench, "ON_CPU", False)
     monkeypatch.setattr(bench, "Stopwatch", CallTimes)
     monkeypatch.setattr(bench, "facts", lambda commit: MACHINE | {"commit": commit})
 
@@ -221,9 +221,9 @@ def test_percentile(percent, value):
 # Measuring
 
 
-def test_the_interpreter_is_not_timed(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "INTERPRETED", True)
-    with pytest.raises(bench.MeasurementRefused, match="interpreter.*CUDA GPU"):
+def test_the_cpu_is_not_timed(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench, "ON_CPU", True)
+    with pytest.raises(bench.MeasurementRefused, match="on the CPU.*CUDA GPU"):
         bench.measure("vector_add", out=tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -422,7 +422,7 @@ def test_the_commit_comes_from_the_environment_or_git(on_a_gpu, tmp_path, monkey
 
 @pytest.mark.gpu
 def test_an_unwritten_result_does_not_show_an_earlier_right_one():
-    if bench.INTERPRETED:
+    if bench.ON_CPU:
         pytest.skip("needs a CUDA GPU: only its allocator is sure to hand out the same memory again")
     x = torch.randn(2**20, device="cuda")
     expected = 2 * x.double()
@@ -434,7 +434,7 @@ def test_an_unwritten_result_does_not_show_an_earlier_right_one():
 
 @pytest.mark.gpu
 def test_a_tiny_measurement_on_the_gpu(tmp_path):
-    if bench.INTERPRETED:
+    if bench.ON_CPU:
         pytest.skip("needs a CUDA GPU")
     full = bench.recipe("vector_add")
     small = replace(full, workloads=[work for work in full.workloads if work.sizes["N"] in (2**12, 2**20)])

@@ -1,5 +1,6 @@
 """The checker, tested with answers that must pass and answers that must fail, each for its own reason."""
 
+import inspect
 import os
 import signal
 import sys
@@ -17,15 +18,15 @@ from lab.check.examine import Finding
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, Result
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.exercise import Case, Task
 
 import triton  # isort: skip
 import triton.language as tl  # isort: skip
 from triton.tools.tensor_descriptor import TensorDescriptor  # isort: skip
 
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="the trace and the child process are for the interpreter only")
-on_gpu = pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
+on_cpu = pytest.mark.skipif(not ON_CPU, reason="the trace and the child process are for the CPU only")
+on_gpu = pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU")
 
 BLOCK = 32
 MEMORY = {}
@@ -302,7 +303,7 @@ WRONG = {
     "edits x in torch": (edits_input, "input-changed", "`x` and `y`"),
     "lower precision": (launching(half_precision), "wrong-values", "lower precision"),
     "one program": (one_program, "one-program", "side by side"),
-    "raises": (launching(raises), "error", "missing_name"),
+    "a name that is nowhere": (launching(raises), "compiler", "missing_name misspelt"),
     "torch": (lambda x, y, alpha: alpha * x + y, "torch", "`mul`"),
     "torch after a failure": (falls_back, "torch", "`mul`"),
     "overwritten": (overwrites, "overwritten", "copy"),
@@ -331,7 +332,7 @@ WRONG_ON_GPU = {
     "forgets y": "wrong-values",
     "NaN": "not-finite",
     "lower precision": "wrong-values",
-    "raises": "error",
+    "a name that is nowhere": "compiler",
     "edits x in the kernel": "input-changed",
     "torch": "torch",
     "overwritten": "overwritten",
@@ -352,9 +353,7 @@ def test_a_gpu_finds_what_needs_no_trace(name):
     assert (verdict.passed, verdict.reason) == (False, WRONG_ON_GPU[name]), str(verdict)
 
 
-@on_gpu
-@pytest.mark.gpu
-def test_a_gpu_sees_the_launch_of_a_kernel_that_was_compiled_before():
+def test_the_launch_of_a_kernel_that_was_compiled_before_is_seen():
     def launch_compiled(x, y, alpha):
         out, grid = torch.empty_like(x), (triton.cdiv(x.numel(), BLOCK), 1, 1)
         arguments = (x, y, out, x.numel(), alpha, BLOCK)
@@ -366,7 +365,7 @@ def test_a_gpu_sees_the_launch_of_a_kernel_that_was_compiled_before():
     assert verdict.passed, str(verdict)
 
 
-@interpreted
+@on_cpu
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_answers_fail_for_their_reason(name):
     answer, reason, words = WRONG[name]
@@ -377,7 +376,7 @@ def test_wrong_answers_fail_for_their_reason(name):
     assert words.lower() in " ".join(str(verdict).lower().split())
 
 
-@interpreted
+@on_cpu
 def test_an_endless_loop_ends_in_a_verdict():
     start = time.monotonic()
     assert judge(SCALE_ADD, loops, seconds=0.5).reason == "timeout"
@@ -385,7 +384,7 @@ def test_an_endless_loop_ends_in_a_verdict():
     assert judge(SCALE_ADD, scale_add).passed
 
 
-@interpreted
+@on_cpu
 def test_the_message_names_case_elements_program_and_line():
     verdict = judge(SCALE_ADD, launching(unmasked_store))
     assert (verdict.case, verdict.cases_passed) == ("masked tail", 2)
@@ -407,27 +406,27 @@ def racing(x):
     return out
 
 
-EVENTS = []
-
-
 @triton.jit
-def eventful_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def ticket_kernel(x_ptr, y_ptr, out_ptr, ticket_ptr, n, alpha, BLOCK: tl.constexpr):
+    """Each program takes a ticket, and the block of that number."""
+    ticket = tl.atomic_add(ticket_ptr, 1)
+    offs = ticket * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
     y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
-    late = tl.program_id(0) - len(EVENTS)
-    EVENTS.append(1)
+    late = tl.program_id(0) - ticket
     tl.store(out_ptr + offs, alpha * x + y + late, mask=offs < n)
 
 
-@interpreted
+@on_cpu
 def test_a_result_that_depends_on_the_order_of_programs_is_found():
     def answer(x, y, alpha):
-        EVENTS.clear()
-        return launching(eventful_kernel)(x, y, alpha)
+        out, ticket = torch.empty_like(x), torch.zeros(1, dtype=torch.int32, device=x.device)
+        if x.numel():
+            ticket_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, out, ticket, x.numel(), alpha, BLOCK=BLOCK)
+        return out
 
     verdict = judge(SCALE_ADD, answer)
-    assert verdict.reason == "order" and "no before" in verdict.cause
+    assert verdict.reason == "order" and "no before" in verdict.cause, str(verdict)
 
 
 @triton.jit
@@ -440,14 +439,75 @@ def leaves_loop(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
         break
 
 
-@interpreted
-def test_what_the_compiler_refuses_fails_when_the_values_are_right():
+@on_cpu
+def test_what_the_compiler_refuses_is_told_with_the_line_of_the_kernel():
     verdict = judge(SCALE_ADD, launching(leaves_loop))
-    assert (verdict.reason, verdict.passed, verdict.cases_passed) == ("compiler", False, 4)
-    assert "sm_80 and sm_90" in verdict.message and "break" in verdict.message
+    assert (verdict.reason, verdict.passed, verdict.cases_passed) == ("compiler", False, 1)  # the empty one
+    lines, first = inspect.getsourcelines(leaves_loop.fn)
+    line = first + next(number for number, text in enumerate(lines) if "break" in text)
+    assert f"test_check.py, line {line}: `break`" in verdict.message and "Break" in verdict.message
+    assert verdict.advice == ("What to do", "A GPU loop cannot be left early: put its condition into a mask.")
+    assert not any("GPU" in note for note in verdict.notes)  # said once
 
 
-@interpreted
+@triton.jit
+def adds_one(x):
+    return x + NO_CONSTANT  # noqa: F821
+
+
+@triton.jit
+def asks_a_helper(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    tl.store(out_ptr, adds_one(tl.sum(tl.arange(0, BLOCK), axis=0)))
+
+
+@triton.jit
+def asks_the_library(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.sum(tl.arange(0, BLOCK), axis=1))
+
+
+@triton.jit
+def calls_python(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    tl.store(out_ptr, randn(x_ptr))
+
+
+REFUSED = {
+    "in a helper": (launching(asks_a_helper), "return x + NO_CONSTANT", "misspelt"),
+    "in Triton's library": (launching(asks_the_library), "tl.sum(tl.arange(0, BLOCK), axis=1)", "change what it"),
+    "of a Python function": (launching(calls_python), "tl.store(out_ptr, randn(x_ptr))", "Mark randn"),
+}
+
+
+@on_cpu
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_innermost_line_of_the_learners_own_is_named(name):
+    answer, code, advice = REFUSED[name]
+    verdict = judge(SCALE_ADD, answer)
+    assert (verdict.reason, verdict.cases_passed) == ("compiler", 1), str(verdict)
+    assert code in verdict.message and advice in verdict.advice[1], str(verdict)
+
+
+@triton.jit
+def needs_too_much_shared_memory(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    pid, lanes = tl.program_id(0), tl.arange(0, 128)
+    many = tl.arange(0, 512)
+    zeros = tl.load(x_ptr + lanes[:, None] + many[None, :], mask=(lanes[:, None] < 0) & (many[None, :] < 0), other=0)
+    product = tl.dot(zeros.to(tl.float32), tl.trans(zeros.to(tl.float32)))
+    offs = pid * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y + tl.max(product), mask=offs < n)
+
+
+@on_cpu
+def test_what_only_a_gpu_refuses_fails_when_the_values_are_right():
+    verdict = judge(SCALE_ADD, launching(needs_too_much_shared_memory))
+    assert (verdict.reason, verdict.passed, verdict.cases_passed) == ("compiler", False, 4), str(verdict)
+    assert verdict.message.startswith("the values are right here, but on a GPU, sm_80 would refuse needs_too_much")
+    assert "on a GPU, sm_90 would refuse" in verdict.message and "bytes of shared memory" in verdict.message
+    assert "change what it refuses" in verdict.advice[1]
+
+
+@on_cpu
 def test_sums_across_programs_without_atomics_are_a_race():
     verdict = judge(TOTAL, racing)
     assert verdict.reason == "race" and "atomic_add" in verdict.cause
@@ -485,7 +545,7 @@ def narrow_offsets(x):
     return out
 
 
-@interpreted
+@on_cpu
 def test_offsets_of_32_bits_are_named():
     task = Task("copy", "", COPY.reference, COPY.cases[-1:], 1, ("", "", ""))
     verdict = judge(task, narrow_offsets)
@@ -505,7 +565,7 @@ def nothing_then_squares(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.where(offs < BLOCK, 0.0, squares), mask=offs < n)
 
 
-@interpreted
+@on_cpu
 @pytest.mark.parametrize("n", [2 * BLOCK, 4 * BLOCK])
 def test_a_program_that_is_right_because_nothing_is_right_there_is_no_clue(n):
     def reference(x, y, alpha):
@@ -522,7 +582,7 @@ def loads_the_first_block(x_ptr, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + tl.program_id(0) * BLOCK + lanes, tl.load(x_ptr + lanes))
 
 
-@interpreted
+@on_cpu
 def test_a_program_that_is_right_for_a_reason_is_a_clue():
     def answer(x):
         out = torch.empty_like(x)
@@ -533,7 +593,7 @@ def test_a_program_that_is_right_for_a_reason_is_a_clue():
     assert "only program 0 is right" in verdict.cause
 
 
-@interpreted
+@on_cpu
 def test_an_old_result_that_is_right_by_luck_was_not_kept():
     def make(generator):
         x = torch.zeros(1, device=DEVICE)
@@ -543,13 +603,13 @@ def test_an_old_result_that_is_right_by_luck_was_not_kept():
     assert verdict.reason == "wrong-values", str(verdict)
 
 
-@interpreted
+@on_cpu
 def test_a_result_that_was_kept_is_stale_even_if_it_never_changes():
     zeros = one_case(SCALE_ADD.reference, lambda g: (torch.zeros(8, device=DEVICE), torch.zeros(8, device=DEVICE), 2.5))
     assert judge(zeros, remembers).reason == "stale"
 
 
-@interpreted
+@on_cpu
 def test_a_wrong_result_of_no_dimension_is_judged():
     def answer(x):
         out = torch.zeros((), device=x.device)
@@ -575,7 +635,7 @@ def test_blanks_are_named_without_running(tmp_path):
     assert judge(SCALE_ADD, names["empty"]).reason == "blank"
 
 
-@interpreted
+@on_cpu
 def test_what_the_answer_prints_is_kept_and_fails_nothing(capfd):
     def chatty(x, y, alpha):
         print("hello <b>")
@@ -589,14 +649,14 @@ def test_what_the_answer_prints_is_kept_and_fails_nothing(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-@interpreted
+@on_cpu
 def test_forking_beside_threads_warns_nobody():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert judge(SCALE_ADD, scale_add).passed
 
 
-@interpreted
+@on_cpu
 def test_in_process_gives_the_same_verdicts():
     assert judge(SCALE_ADD, scale_add, isolate=False).passed
     assert judge(SCALE_ADD, launching(unmasked_store), isolate=False).reason == "out-of-bounds"
@@ -611,6 +671,111 @@ def test_html_is_escaped_and_stands_alone():
 
 def test_a_wrong_value_comes_with_its_picture():
     assert "<svg" in judge(SCALE_ADD, launching(no_y))._repr_html_()
+
+
+# As on a GPU
+
+
+@triton.jit
+def plain_words(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = (offs >= 0) and (offs < n)
+    x = tl.load(x_ptr + offs, mask=not (offs >= n)).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask or (offs < 0)).to(tl.float32)
+    out = alpha * x + y
+    tl.store(out_ptr + offs, min(out, 0.0) + max(out, 0.0), mask=mask)
+
+
+@triton.jit
+def wrong_words(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = (offs >= n) or (offs < n - 1)
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + tl.load(y_ptr + offs, mask=mask), mask=mask)
+
+
+@triton.jit
+def sums_what_it_may_not_read(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+    nothing = tl.sum(x, axis=0) * 0.0
+    tl.store(out_ptr + offs, alpha * x + y + nothing, mask=offs < n)
+
+
+def made_inside(x, y, alpha):
+    SHIFT: tl.constexpr = tl.constexpr(0.5)
+
+    @triton.jit
+    def unshifted(value):
+        return value - SHIFT
+
+    @triton.jit
+    def inner_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+        offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+        y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+        tl.store(out_ptr + offs, unshifted(alpha * x + y + SHIFT), mask=offs < n)
+
+    return launching(inner_kernel)(x, y, alpha)
+
+
+def misspells_an_option(x, y, alpha):
+    out = torch.empty_like(x)
+    scale_add_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, out, x.numel(), alpha, BLOCK=BLOCK, num_warp=8)
+    return out
+
+
+@triton.jit
+def table_kernel(table_ptr, dtype_ptr, n, alpha, BLOCK: tl.constexpr, SHARED: tl.constexpr):
+    to: tl.constexpr = tl.pointer_type(dtype_ptr.dtype.element_ty)
+    x_ptr, y_ptr = tl.load(table_ptr).to(to), tl.load(table_ptr + 1).to(to)
+    out_ptr = tl.load(table_ptr + 2).to(to)
+    begin = tl.program_id(0) * BLOCK
+    offs = begin + tl.arange(0, 2 * BLOCK if SHARED else BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, tl.where(offs < begin + BLOCK, alpha * x + y, 0.0), mask=offs < n)
+
+
+def by_addresses(x, y, alpha, shared=False):
+    out = torch.empty_like(x)
+    table = torch.tensor([tensor.data_ptr() for tensor in (x, y, out)], device=x.device)
+    if x.numel():
+        grid = (triton.cdiv(x.numel(), BLOCK),)
+        table_kernel[grid](table, x, x.numel(), alpha, BLOCK=BLOCK, SHARED=shared)
+    return out
+
+
+def by_addresses_then_numpy(x, y, alpha):
+    out = by_addresses(x, y, 0.0)
+    out.numpy()[:] = alpha * x.numpy() + y.numpy()
+    return out
+
+
+@on_cpu
+@pytest.mark.parametrize("answer", [launching(plain_words), made_inside, by_addresses])
+def test_what_a_gpu_takes_passes(answer):
+    verdict = judge(SCALE_ADD, answer)
+    assert verdict.passed, str(verdict)
+
+
+NOT_ON_A_GPU = {
+    "`or` of blocks": (launching(wrong_words), "not-written", "one element early"),
+    "sums masked lanes": (launching(sums_what_it_may_not_read), "not-finite", "masked lanes of a load hold anything"),
+    "an option that is none": (misspells_an_option, "compiler", "num_warp is neither a parameter"),
+    "a race by addresses": (lambda x, y, alpha: by_addresses(x, y, alpha, shared=True), "race", "no argument"),
+    "overwritten after addresses": (by_addresses_then_numpy, "overwritten", "after the last launch"),
+}
+
+
+@on_cpu
+@pytest.mark.parametrize("name", NOT_ON_A_GPU)
+def test_what_a_gpu_does_not_forgive_fails(name):
+    answer, reason, words = NOT_ON_A_GPU[name]
+    verdict = judge(SCALE_ADD, answer)
+    assert (verdict.passed, verdict.reason) == (False, reason), str(verdict)
+    assert words in f"{verdict.message} {verdict.cause}"
 
 
 # The pieces

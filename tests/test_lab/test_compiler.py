@@ -14,7 +14,7 @@ import torch
 
 from lab import compiler  # before Triton
 from lab.compiler import Compiled, CompileError, compiled, objections
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 from lab.show import show
 
 # isort: split
@@ -199,7 +199,7 @@ def test_occupancy_by_the_tables(target, registers, shared, warps, expected):
 
 @pytest.mark.gpu
 def test_equals_what_the_gpu_compiles_for_itself():
-    if INTERPRETED:
+    if ON_CPU:
         pytest.skip("needs a CUDA GPU")
     x = torch.ones(4096, device="cuda")
     theirs = add_kernel[(4,)](x, x, x, 4096, BLOCK=1024)
@@ -340,7 +340,7 @@ REFUSED = {
     "tanh bf16": ("tl.store(x_ptr, libdevice.tanh(tl.load(x_ptr).to(tl.bfloat16)))", "bfloat16", "no bfloat16"),
     "tl.tanh": ("tl.store(x_ptr, tl.tanh(tl.load(x_ptr)))", "no attribute 'tanh'", "lives in libdevice"),
     "undefined": ("tl.store(x_ptr, missing)", "missing is not defined", "before it is used"),
-    "torch": ("tl.store(x_ptr, torch.exp(tl.load(x_ptr)))", "Unsupported function", "Mark exp with @triton.jit"),
+    "torch": ("tl.store(x_ptr, torch.exp(tl.load(x_ptr)))", "Unsupported function", "torch belongs in the host"),
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from lab import counters
 from lab.bench import MeasurementRefused
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 
 PRINTED = """==PROF== Connected to process 7
 "ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
@@ -31,7 +31,7 @@ def test_nothing_printed_is_no_launch():
     assert counters.launches_in("==ERROR== no permission") == []
 
 
-@pytest.mark.skipif(not INTERPRETED, reason="about a machine without a GPU")
+@pytest.mark.skipif(not ON_CPU, reason="about a machine without a GPU")
 def test_without_a_gpu_it_says_so(tmp_path):
     with pytest.raises(MeasurementRefused, match="no GPU here"):
         counters.record("matmul", ["triton"], "M=1,N=1,K=1", "bf16", tmp_path)

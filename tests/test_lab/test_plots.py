@@ -12,10 +12,11 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+import triton
 
 from lab.bench import Row
 from lab.cache import grouped
-from lab.device import DEVICE, INTERPRETED, gpu_named
+from lab.device import DEVICE, ON_CPU, gpu_named
 from lab.plots import (
     Figure,
     access_map,
@@ -35,11 +36,10 @@ from lab.plots.figure import GREY, PALETTE, number
 from lab.plots.tensors import past_the_end, spans
 from lab.trace import trace
 
-import triton  # isort: skip  lab.device decides between GPU and interpreter before Triton is imported
 import triton.language as tl  # isort: skip
 
 SVG = "{http://www.w3.org/2000/svg}"
-needs_trace = pytest.mark.skipif(not INTERPRETED, reason="only the interpreter can be traced")
+needs_trace = pytest.mark.skipif(not ON_CPU, reason="only the machine on the CPU can be traced")
 
 
 @triton.jit
@@ -114,7 +114,7 @@ def traced():
 
 
 def figures():
-    return [*charts(), *(traced() if INTERPRETED else ())]
+    return [*charts(), *(traced() if ON_CPU else ())]
 
 
 def root(figure):

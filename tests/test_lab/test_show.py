@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import lab.device  # noqa: F401  before Triton
+import lab.device  # noqa: F401
 from kernels import vector_add as module
 from kernels.vector_add import vector_add, vector_add_kernel
 from lab import show as show_module

@@ -1,4 +1,4 @@
-"""The trace where kernels are compiled: it interprets what is launched inside its block, and nothing else."""
+"""The trace where kernels run on a GPU: what is launched inside its block runs on the CPU, and nothing else."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.device import DEVICE, INTERPRETED
+from lab.device import DEVICE, ON_CPU
 from lab.trace import trace
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +21,7 @@ torch.cuda.get_device_properties = lambda index: types.SimpleNamespace(name="NVI
 """
 
 PROGRAM = """
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 from lab.trace import trace
 
 import torch
@@ -40,7 +40,7 @@ def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     x = tl.load(x_ptr + offs, mask=offs < n, other=0.0)
     tl.store(out_ptr + offs, with_its_sum(x))
 
-assert not INTERPRETED
+assert not ON_CPU
 x, out = torch.randn(12), torch.empty(12)
 with trace() as t:
     kernel[lambda meta: (triton.cdiv(12, meta["BLOCK"]),)](x, out, 12)
@@ -53,11 +53,10 @@ except RuntimeError as error:
 """
 
 
-def test_launches_in_the_block_are_interpreted_and_leave_the_compiler_alone(tmp_path):
+def test_launches_in_the_block_run_on_the_cpu_and_leave_the_gpu_alone(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PRETEND_GPU + PROGRAM)
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     owners, refusal = done.stdout.splitlines()
@@ -66,8 +65,8 @@ def test_launches_in_the_block_are_interpreted_and_leave_the_compiler_alone(tmp_
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(INTERPRETED, reason="needs a CUDA GPU")
-def test_tensors_on_the_gpu_get_what_the_interpreter_stored():
+@pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU")
+def test_tensors_on_the_gpu_get_what_the_cpu_stored():
     from kernels.vector_add import vector_add
 
     x = torch.arange(100.0, device=DEVICE)

@@ -1467,8 +1467,8 @@ def add_descriptor_cases():
             case(copy_by_arguments, {"source": OnTensor(x, block, padding), "target": OnTensor(y, block), "FROM": start,
                                      "TO": to},
                  {"target": wanted}, name)  # fmt: skip
-            # Strides must be multiples of 16 bytes, sizes need not.
-            narrow, wanted = (*shape[:-1], shape[-1] - 1), y.clone()
+            # Strides must be multiples of 16 bytes. Sizes need not, but the copy engine stores 16 bytes at a time.
+            narrow, wanted = (*shape[:-1], shape[-1] - 4), y.clone()
             inside = slice(0, narrow[-1])
             wanted[..., inside] = moved_block(
                 x[..., inside], y[..., inside], block, start, to, NAN if padding == "nan" else 0.0
@@ -1480,10 +1480,11 @@ def add_descriptor_cases():
         x = whole(9, 32, low=0, high=100).to(NUMBERS[kind])
         y = blank(9, 32, dtype=x.dtype)
         bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
-        wanted = y.clone()
-        wanted.view(bits)[:, :27] = moved_block(x.view(bits)[:, :27], y.view(bits)[:, :27], (4, 16), (6, 0), (1, 16), 0)
-        case(copy_by_descriptors, {"x_ptr": x, "y_ptr": y, "shape": (9, 27), "strides": (32, 1), "BLOCK": (4, 16),
-                                   "FROM": (6, 0), "TO": (1, 16), "PADDING": "zero"},
+        wanted, width = y.clone(), 32 if x.element_size() == 1 else 32 - 16 // x.element_size()
+        inside = moved_block(x.view(bits)[:, :width], y.view(bits)[:, :width], (4, 16), (6, 0), (7, 16), 0)
+        wanted.view(bits)[:, :width] = inside
+        case(copy_by_descriptors, {"x_ptr": x, "y_ptr": y, "shape": (9, width), "strides": (32, 1), "BLOCK": (4, 16),
+                                   "FROM": (6, 0), "TO": (7, 16), "PADDING": "zero"},
              {"y_ptr": wanted}, kind)  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from triton._C.libtriton import ir
 
 from lab.machine import backend
 from lab.machine.execute import KernelError, Unsupported
+from lab.trace import trace
 from tests.test_lab.test_machine.operations import CASES, blank, differences, launch, originals
 
 pytestmark = pytest.mark.filterwarnings("ignore:tl.make_block_ptr is deprecated")
@@ -117,8 +118,18 @@ def take_turns(x_ptr, old_ptr, N: tl.constexpr):
 
 def test_atomics_on_one_element_follow_each_other_in_the_order_of_programs():
     x, old = torch.tensor([5]), blank(12, dtype=torch.int64)
-    take_turns[(3,)](x, old, N=4)
+    with trace():
+        take_turns[(3,)](x, old, N=4)
     assert x.tolist() == [17] and old.tolist() == list(range(5, 17))
+
+
+def test_without_a_trace_programs_have_no_order_but_the_same_every_time():
+    results = []
+    for _ in range(2):
+        x, old = torch.tensor([5]), blank(48, dtype=torch.int64)
+        take_turns[(12,)](x, old, N=4)
+        results.append(old.tolist())
+    assert results[0] == results[1] != sorted(results[0]) == list(range(5, 53))
 
 
 @triton.jit

@@ -1,0 +1,205 @@
+"""What the compiler refuses: its words, the line they are about, and what to do, in one sentence."""
+
+import ast
+import functools
+import inspect
+import re
+import textwrap
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import triton
+from triton.compiler.errors import CompilationError
+from triton.runtime.jit import JITFunction, get_jit_fn_file_line
+
+TRITON = str(Path(triton.__file__).parent)
+NAMES_SAY_NOTHING = ("AssertionError", "ValueError", "RuntimeError", "IncompatibleTypeErrorImpl")
+HOST_CALL = re.compile(r"(?<![.\w])(torch|numpy|np)(?:\.\w+)+\(")
+
+# The compiler's words → what to do about them, in one sentence.
+ADVICE = (
+    (r"Cannot access global variable (\w+)", "Pass {0} as an argument, or make it {0} = tl.constexpr(…)."),
+    (r"Unsupported function referenced: <function (\w+)", "Mark {0} with @triton.jit, as all that a kernel calls."),
+    (r"AST node type: (Break|Continue)", "A GPU loop cannot be left early: put its condition into a mask."),
+    (r"AST node type: (\w+)", "{0} is Python that kernels do not have: keep to if, for, while, assignments and calls."),
+    (r"`return` statements inside", "Compute a condition instead, and return after the loop."),
+    (r"Mismatched type for (\w+) between", "Give {0} one type in both branches, for instance with .to(tl.float32)."),
+    (r"Loop-carried variable (\w+)", "Start {0} with the type it has in the loop: tl.zeros(…, dtype=…) or .to(…)."),
+    (r"K >= (\d+)", "Tensor cores multiply blocks whose inner size is at least {0}: pad with masked zeros."),
+    (r"num_warps must be", "Use 1, 2, 4, 8 or 16."),
+    (r"power of 2", "Use the next power of two, triton.next_power_of_2(n), and mask what is too much."),
+    (r"arange's arguments must be of type", "Sizes of blocks are fixed at compile time: declare it as tl.constexpr."),
+    (r"'(?:int|constexpr)' object has no attribute '(\w+)'",
+     "It is a plain number here (an argument that is 1 becomes one): write tl.full((), n, dtype) instead of .{0}."),
+    (r"Expected dtype .*'fp32'.* but got (\w+)", "Convert to float32 first, x.to(tl.float32): there is none for {0}."),
+    (r"KeyError: .*\.(bfloat16|float16)", "Convert to float32 first, x.to(tl.float32): libdevice has no {0}."),
+    (r"module 'triton.language' has no attribute '(tanh|erf\w*|pow|log1p|expm1|sinh|cosh)'",
+     "{0} lives in libdevice: from triton.language.extra import libdevice."),
+    (r"module 'triton.language' has no attribute '(\w+)'", "Is {0} misspelt? tl has nothing of that name."),
+    (r"must be real number, not tensor", "Python's math takes numbers only: use tl.exp, tl.sqrt and the like."),
+    (r"_semantic", "A plain Python function met a tensor here: use what tl offers, such as tl.cdiv for triton.cdiv."),
+    (r"NameError: (\w+) is not defined", "Is {0} misspelt? If not, give it a value on every path before it is used."),
+    (r"threads, and one program|resource: threads", "Use fewer warps."),
+    (r"shared memory", "Use smaller blocks or a smaller num_stages."),
+    (r"exceeds triton maximum tensor numel", "Use a smaller block and loop over the rest, or launch more programs."),
+    (r"incompatible dimensions",
+     "Blocks meet along axes of size 1 alone: `[:, None]` makes a column of a block, `[None, :]` a row."),
+    (r"Unsupported ptr type .* in `tl\.(\w+)`", "tl.{0} takes a pointer: the tensor that is passed, plus offsets."),
+    (r"unsupported tensor index", "No element of a block can be picked by its number: use a mask, tl.where or tl.sum."),
+    (r"simultaneous multiple comparison", "Write two comparisons: (low <= x) & (x < high)."),
+    (r"Boolean value of Tensor", "A condition is one number: choose lane by lane with tl.where, or by a mask."),
+    (r"Keyword argument (\w+) was specified but unrecognised",
+     "{0} is neither a parameter of the kernel nor an option of a launch, such as num_warps and num_stages."),
+)  # fmt: skip
+
+
+def advice_on(words: str, code: str = "") -> str:
+    """Return what to do about the compiler's words on a line of code, "" when they are not among the frequent ones."""
+    if host := HOST_CALL.search(code):
+        return f"A kernel computes with tl.… alone: {host[1]} belongs in the host function."
+    for pattern, advice in ADVICE:
+        if found := re.search(pattern, words):
+            return advice.format(*found.groups())
+    return ""
+
+
+def useful_part(words: str) -> str:
+    """Return the line of the compiler's words that says what is wrong, cut to a readable length."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()] or [words]
+    fatal = next((line for line in lines if line.startswith("ptxas") and re.search("fatal|error", line)), lines[0])
+    fatal = re.sub(r" at 0x[0-9a-f]+", "", fatal)
+    sentence = re.match(r".*?[.!](?=\s|$)", fatal) if len(fatal) > 100 else None
+    return sentence[0] if sentence else textwrap.shorten(fatal, 240, placeholder=" …")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The compiler's words, whole, and the place they are about: "", 0 and "" where it names none."""
+
+    words: str
+    file: str = ""
+    line: int = 0
+    code: str = ""
+
+
+def refusal_of(error: BaseException, places: dict[str, tuple[str, int]]) -> Refusal:
+    """Return what an exception of the compiler says, and about which line.
+
+    places: source text of each function that it may be about → its file, and the line of its `def`. Of those that call
+    each other, the innermost is named.
+    """
+    chain = list(causes(error))
+    said = (getattr(step, "error_message", None) or own_words(step) for step in reversed(chain))
+    words = unquoted(next(filter(None, said), repr(error)))
+    found = Refusal(words)
+    for step in chain:
+        text, node = (step.src, step.node) if isinstance(step, CompilationError) else last_read(step)
+        if text in places and hasattr(node, "lineno"):
+            file, first = places[text]
+            found = Refusal(words, file, first + node.lineno - 1, text.split("\n")[node.lineno - 1].strip())
+    return found
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, then what caused it, down to the first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def last_read(error: BaseException) -> tuple[str, ast.AST | None]:
+    """Return which function, as text, and which part of it were read last when an error was raised that tells neither:
+    functions are searched for what they refer to before they are compiled.
+    """
+    text, node = "", None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename.startswith(TRITON):
+            reader, part = frame.f_locals.get("self"), frame.f_locals.get("node")
+            text = reader.src if isinstance(reader, JITFunction) else text
+            node = part if isinstance(part, ast.AST) else node
+    return text, node
+
+
+def own_words(error: BaseException) -> str:
+    """Return what an error says, without the source excerpt that a CompilationError carries along."""
+    return "" if isinstance(error, CompilationError) else named_words(type(error).__name__, str(error))
+
+
+def unquoted(words: str) -> str:
+    """Return what NameError('x is not defined') says where the compiler quotes an exception's repr."""
+    quoted = re.fullmatch(r"(\w+Error\w*)\(((['\"]).*\3)\)", words, re.DOTALL)
+    return named_words(quoted[1], ast.literal_eval(quoted[2])) if quoted else words
+
+
+def named_words(name: str, words: str) -> str:
+    """Return an exception's words, after its name where that adds something."""
+    return words if name in NAMES_SAY_NOTHING else f"{name}: {words}"
+
+
+# For whoever launches a kernel
+
+
+def explain_refusals() -> None:
+    """See to it that what ends the compilation of a launch has a `refusal`, and that its text ends with our advice."""
+    for name in ("_pack_args", "_do_compile"):
+        setattr(JITFunction, name, explained(getattr(JITFunction, name)))
+
+
+def explained(compile_part: Callable) -> Callable:
+    @functools.wraps(compile_part)
+    def explaining(kernel, *arguments, **named):
+        try:
+            return compile_part(kernel, *arguments, **named)
+        except NotImplementedError:  # the kernel is right, and no CPU can run it
+            raise
+        except Exception as error:
+            explain(error, kernel)
+            forget_search(error)
+            raise
+
+    return explaining
+
+
+def explain(error: Exception, kernel: JITFunction) -> None:
+    error.refusal = refusal_of(error, places_of(kernel))
+    words, advice = error.refusal.words, advice_on(error.refusal.words, error.refusal.code)
+    if isinstance(error, CompilationError):
+        said = "" if error.error_message else useful_part(words)  # what is refused in a helper is said of its call too
+        error.message = "\n".join(filter(None, (error.message, said, advice)))
+    elif advice and len(error.args) == 1 and isinstance(error.args[0], str):
+        error.args = (f"{error.args[0]}. {advice}",)
+
+
+def forget_search(error: Exception) -> None:
+    """Let functions be searched again: Triton takes one for searched as soon as it has begun, and would let a second
+    launch of what it has just refused pass.
+    """
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        function = frame.f_locals.get("self")
+        if isinstance(function, JITFunction) and str(function.hash).startswith("recursion:"):
+            function.hash = None
+
+
+def places_of(kernel: JITFunction) -> dict[str, tuple[str, int]]:
+    """Return where a kernel and what it calls stand, by their text: all but what belongs to Triton's library."""
+    places = {function.src: get_jit_fn_file_line(function) for function in called_from(kernel)}
+    return {text: place for text, place in places.items() if not place[0].startswith(TRITON)}
+
+
+def called_from(kernel: JITFunction) -> list[JITFunction]:
+    """Return a jitted function, and the jitted functions that its code and theirs name."""
+    found, pending = [], [kernel]
+    while pending:
+        function = pending.pop()
+        if function in found:
+            continue
+        found.append(function)
+        named = inspect.getclosurevars(function.fn)
+        values = [*named.globals.values(), *named.nonlocals.values()]
+        modules = [value for value in values if isinstance(value, ModuleType)]
+        values += [vars(module).get(name) for module in modules for name in function.fn.__code__.co_names]
+        pending += [value for value in values if isinstance(value, JITFunction)]
+    return found
