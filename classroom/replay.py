@@ -9,6 +9,7 @@ answer has never seen. Only what passes there as well has passed.
 import atexit
 import hashlib
 import hmac
+import io
 import json
 import linecache
 import random
@@ -30,7 +31,7 @@ from lab.check.inputs import Frozen, without_repeats
 from lab.check.isolation import Crashed, TimedOut
 from lab.check.question import Question, is_floating, pose, thawed
 from lab.check.runner import Evidence
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 from lab.exercise import ANSWER, CHECK, Task, find_task
 from lab.notebook import CourseError
 
@@ -90,8 +91,8 @@ def judge_answers(assembly: Assembly, tasks: list[str], examiner: Examiner) -> l
 
     Raises CourseError where this process runs kernels on a GPU, or no sandbox can be had.
     """
-    if not INTERPRETED:
-        raise CourseError("Marks must not hang on a GPU: set TRITON_INTERPRET=1 in the environment of this program.")
+    if not ON_CPU:
+        raise CourseError("Marks must not hang on a GPU: set CUDA_VISIBLE_DEVICES= (empty) for this program.")
     with cells_remembered(assembly), Judges(assembly, examiner) as judges:
         return [judges.judge(find_task(name)) for name in tasks]
 
@@ -99,7 +100,7 @@ def judge_answers(assembly: Assembly, tasks: list[str], examiner: Examiner) -> l
 @contextmanager
 def cells_remembered(assembly: Assembly) -> Iterator[None]:
     """Let verdicts quote the student's lines, by the names that cells go by."""
-    names = {name_of(cell.id): cell.source.splitlines(keepends=True) for cell in assembly.notebook.cells}
+    names = {name_of(cell.id): io.StringIO(cell.source).readlines() for cell in assembly.notebook.cells}
     linecache.cache.update({name: (len(lines), None, lines, name) for name, lines in names.items()})
     try:
         yield
@@ -298,7 +299,8 @@ class Judges:
             return Finding("crashed", LIED, DISHONEST)
         if finding is None:
             return None
-        if finding.reason == "error" and (objections := json.loads(place.ask("objections"))):
+        objections = json.loads(place.ask("objections")) if finding.reason in ("error", "compiler") else []
+        if objections or finding.reason == "compiler":
             return refusal(objections, finding.message)
         message = f"its launches, repeated by the grader on other numbers, do not give the result: {finding.message}"
         return replace(finding, message=message, cause=finding.cause or DISHONEST)

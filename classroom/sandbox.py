@@ -145,8 +145,7 @@ class Sandbox:
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONUNBUFFERED": "1",  # what was printed before the end is kept
             "LANG": "C.UTF-8",
-            # Marks must not hang on a GPU: every answer is interpreted, one thread each.
-            "TRITON_INTERPRET": "1",
+            # Marks must not hang on a GPU: every answer runs on the CPU, one thread each.
             "CUDA_VISIBLE_DEVICES": "",
             "OMP_NUM_THREADS": "1",
         }
@@ -182,7 +181,7 @@ class Sandbox:
 
     def ending(self, seconds: float) -> "TimedOut | Crashed":
         """Return the error that says why there is no reply."""
-        from lab.check.isolation import Crashed, TimedOut  # with them comes the choice between GPU and interpreter
+        from lab.check.isolation import Crashed, TimedOut  # with them comes the choice between GPU and CPU
 
         self.ended = True
         with suppress(subprocess.TimeoutExpired):

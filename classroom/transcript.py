@@ -5,12 +5,14 @@ tensors are places in numbered storages, the first of which are the inputs'. Ker
 """
 
 import base64
+import operator
 import zlib
 from contextlib import contextmanager
 
 import numpy as np
 import torch
-from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
 
 from lab.check.inputs import GUARD, SPARSE, LiveInputs, to_bytes
 from lab.check.runner import HostWatch, Runner
@@ -142,40 +144,58 @@ class RecordingWatch(HostWatch):
 
     @contextmanager
     def watching_launches(self):
+        """Write launches down, all that autotuning tries among them: each leaves something in memory."""
         with super().watching_launches():
-            original = InterpretedFunction.run
+            launchers = driver.active.launcher_cls
+            original_run, original_launch = JITFunction.run, launchers.__call__
 
             def run(kernel, *args, **kwargs):
                 if self.launching or kwargs.get("warmup"):
-                    return original(kernel, *args, **kwargs)
-                with self.looking_away():
-                    event = self.describe_launch(kernel, args, kwargs)
+                    return original_run(kernel, *args, **kwargs)
                 grid = kwargs["grid"]
 
                 def noted(arguments):
-                    chosen = grid(arguments) if callable(grid) else grid
-                    event["grid"] = [int(n) for n in chosen]
-                    return chosen
+                    event["grid"] = grid(arguments) if callable(grid) else grid
+                    return event["grid"]
 
-                try:
-                    return original(kernel, *args, **kwargs | {"grid": noted})
-                finally:
-                    with self.looking_away():
-                        self.storages.look()
+                named = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
+                with self.writing_down(kernel, args, named) as event:
+                    return original_run(kernel, *args, **kwargs | {"grid": noted})
 
-            InterpretedFunction.run = run
+            def launch(launcher, *values):
+                if self.launching:
+                    return original_launch(launcher, *values)
+                grid, arguments = values[:3], values[9:]  # between them: stream, code and hooks
+                with self.writing_down(launcher.source.fn, arguments, launcher.options) as event:
+                    event["grid"] = grid
+                    return original_launch(launcher, *values)
+
+            JITFunction.run, launchers.__call__ = run, launch
             try:
                 yield
             finally:
-                InterpretedFunction.run = original
+                JITFunction.run, launchers.__call__ = original_run, original_launch
 
-    def describe_launch(self, kernel: InterpretedFunction, args: tuple, kwargs: dict) -> dict:
+    @contextmanager
+    def writing_down(self, kernel: JITFunction, args: tuple, named: dict):
+        """Yield the event of the launch in this block, which gives it its grid. One that is refused leaves no event."""
+        with self.looking_away():
+            event = self.describe_launch(kernel, args, named)
+        try:
+            yield event
+        except BaseException:
+            self.events = [earlier for earlier in self.events if earlier is not event]
+            raise
+        event["grid"] = [operator.index(size) for size in event["grid"]]
+        with self.looking_away():
+            self.storages.look()
+
+    def describe_launch(self, kernel: JITFunction, args: tuple, named: dict) -> dict:
         """Return the event of a launch that begins; its grid comes later. What cannot be told is kept as a problem."""
         event = {"kind": "launch", "grid": []}
         try:
             event["kernel"] = self.parcel.add(kernel)
             event["arguments"] = [self.parcel.encode(value) for value in args]
-            named = {name: value for name, value in kwargs.items() if name not in ("grid", "warmup")}
             event["named"] = {name: self.parcel.encode(value) for name, value in named.items()}
             self.add(event)
         except Exception as error:

@@ -8,19 +8,17 @@ import ast
 import base64
 import builtins
 import importlib
+import io
 import json
 import linecache
 import math
 import zlib
 from types import ModuleType
 
-import lab.device  # noqa: F401  decides that kernels are interpreted, so it goes before Triton
-
-# isort: split
 import torch
 import triton
 import triton.language as tl
-from triton.runtime.interpreter import InterpretedFunction
+from triton.compiler.code_generator import CodeGenerator
 from triton.runtime.jit import ConstexprFunction, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -29,11 +27,18 @@ from lab import compiler
 from lab.check.inputs import GUARD, Frozen
 from lab.check.runner import Runner
 
-JITTED = (InterpretedFunction, JITFunction, ConstexprFunction)
+JITTED = (JITFunction, ConstexprFunction)
 # Python's own that a kernel may name; all else it needs comes from Triton.
 BUILTINS = ("abs", "bool", "float", "int", "isinstance", "len", "list", "max", "min", "print", "range", "str", "tuple")
+REFLECTION = CodeGenerator.builtin_namespace.keys() - {*BUILTINS}  # which Triton's compiler offers of its own accord
 MODULES = ("triton", "triton.language", "triton.language.math", "triton.language.extra", "math")
+LIBDEVICE = "triton.language.extra.libdevice"
 OF_TRITON = ("cdiv", "language", "next_power_of_2")
+DECORATION = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
+LAUNCHING = (
+    *("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "default_dot_input_precision"),
+    *("max_num_imprecise_acc_default", "launch_pdl", "launch_cooperative_grid", "debug"),
+)
 STATEMENTS = (
     ast.FunctionDef, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Return,
     ast.Assert, ast.Pass, ast.Break, ast.Continue,
@@ -65,9 +70,10 @@ def is_harmless(value) -> bool:
     return (
         isinstance(value, (*JITTED, tl.dtype, tl.constexpr, bool, int, float, str))
         or tl.core.is_builtin(value)
+        or getattr(value, "__module__", None) == LIBDEVICE  # empty functions, in whose place the compiler has others
         or (isinstance(value, type) and of_language)
         or value in (triton.cdiv, triton.next_power_of_2)
-        or getattr(math, getattr(value, "__name__", ""), None) is value
+        or (callable(value) and getattr(math, getattr(value, "__name__", ""), None) is value)
     )
 
 
@@ -79,7 +85,7 @@ def member(module: ModuleType, name: str):
     if isinstance(value, ModuleType):
         if is_open(value):
             return value
-    elif value is None or is_harmless(value):
+    elif is_harmless(value):
         return value
     raise Refused(f"`{module.__name__}.{name}` is nothing that a kernel can use")
 
@@ -105,13 +111,15 @@ def read_node(node: ast.AST, names: dict[str, object], inner: bool) -> None:
         raise Refused(f"`{type(node).__name__}` on {where} is Python, not Triton")
     if isinstance(node, ast.FunctionDef) and inner:
         raise Refused(f"a function within the function, on {where}, is Python, not Triton")
-    if isinstance(node, ast.Name) and node.id.startswith("__"):
+    if isinstance(node, ast.Name) and (node.id.startswith("__") or node.id in REFLECTION):
         raise Refused(f"`{node.id}` on {where} is Python's own")
     if isinstance(node, ast.Attribute):
         read_attribute(node, names, where)
 
 
 def read_attribute(node: ast.Attribute, names: dict[str, object], where: str) -> None:
+    if node.attr.startswith("__"):
+        raise Refused(f"`.{node.attr}` on {where} is Python's own")
     module = module_of(node.value, names)
     if module is not None:
         if is_open(module):
@@ -156,12 +164,18 @@ class Kernels:
         scope = names | {"__name__": "student", "__builtins__": {name: getattr(builtins, name) for name in BUILTINS}}
         exec(compile("\n" * (line - 1) + source, file, "exec", dont_inherit=True), scope)
         made = scope[ast.parse(source).body[0].name]
-        return triton.constexpr_function(made) if function["decorator"] == "constexpr_function" else triton.jit(made)
+        if function["decorator"] == "constexpr_function":
+            jitted = triton.constexpr_function(made)
+        else:
+            jitted = triton.jit(made, **{name: function["options"].get(name) for name in DECORATION})
+        # Triton looks for the source at its line, where another function's may stand; only this one was read.
+        jitted._unsafe_update_src(source)
+        return jitted
 
     def remember(self, file: str, line: int, source: str) -> str:
         """Put source where Python looks for a cell's, beside the cell's other functions. Return the cell's name."""
         file = file if file.startswith("<") and file.endswith(">") else "<student>"
-        lines, new = self.lines.setdefault(file, []), source.splitlines(keepends=True)
+        lines, new = self.lines.setdefault(file, []), io.StringIO(source).readlines()
         lines += ["\n"] * (line - 1 + len(new) - len(lines))
         lines[line - 1 : line - 1 + len(new)] = new
         linecache.cache[file] = (len(lines), None, lines, file)
@@ -189,7 +203,9 @@ class Kernels:
             return imported(content["module"], content["name"])
         if kind == "module":
             module = ModuleType("student")
-            vars(module).update({str(name): self.decode(member) for name, member in content["members"].items()})
+            members = {str(name): self.decode(member) for name, member in content["members"].items()}
+            # Its own name among them: the compiler has others in the place of Triton's modules.
+            vars(module).update({name: value for name, value in members.items() if not name.startswith("__")})
             return module
         if kind == "python":
             return python_function(str(content))
@@ -227,6 +243,7 @@ def python_function(name: str):
     def function(*arguments, **named):
         raise Refused(f"`{name}` is a Python function: mark it with @triton.jit")
 
+    function.__name__ = function.__qualname__ = name
     return function
 
 
@@ -269,7 +286,11 @@ class Replay:
 
     def repeat_launch(self, event: dict) -> None:
         arguments, named = self.arguments(event)
-        self.kernels.built[event["kernel"]][tuple(event["grid"])](*arguments, **named)
+        kernel = self.kernels.built[event["kernel"]]
+        for name in named:
+            if name not in kernel.arg_names and name not in LAUNCHING:
+                raise Refused(f"a launch with `{name}` cannot be repeated")
+        kernel[tuple(event["grid"])](*arguments, **named)
 
     def repeat_write(self, event: dict) -> None:
         """Put into memory what was there: the same on every input, so that it cannot hold a result."""

@@ -12,7 +12,7 @@ from classroom.course import course_for_sandboxes
 from classroom.replay import Examiner, Judges, cells_remembered
 from classroom.sandbox import Limits
 from lab import notebook as notebooks
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 from lab.exercise import ANSWER, find_exercise, find_task, put_answers, solved_form
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -24,7 +24,7 @@ QUICK = Limits(task_seconds=6.0, seconds=60.0, memory=1 << 30)
 
 pytestmark = [
     pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap"),
-    pytest.mark.skipif(not INTERPRETED, reason="answers are graded in a process that runs kernels on the CPU"),
+    pytest.mark.skipif(not ON_CPU, reason="answers are graded in a process that runs kernels on the CPU"),
 ]
 
 

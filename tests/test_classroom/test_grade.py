@@ -23,7 +23,7 @@ from classroom.replay import Examiner
 from classroom.sandbox import Limits, Sandbox
 from lab import notebook as notebooks
 from lab.check.isolation import Crashed
-from lab.device import INTERPRETED
+from lab.device import ON_CPU
 from lab.exercise import ROOT, answers_of, exercises, find_exercise, put_answers, solved_form
 from lab.notebook import CourseError
 
@@ -34,7 +34,7 @@ QUICK = Limits(task_seconds=8.0)
 BLANK = answers_of(ASSIGNMENT.notebook())
 STRANGE = 'Ada "Bobby" O\'Neil\n; DROP TABLE results;-- ✎ $(reboot)'
 
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="grading needs a process that runs kernels on the CPU")
+on_cpu = pytest.mark.skipif(not ON_CPU, reason="grading needs a process that runs kernels on the CPU")
 sandboxed = pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
 
 
@@ -55,7 +55,7 @@ def result_of(student: str, points: float = 1.0) -> Result:
     return Result(student, ASSIGNMENT.name, "0" * 64, ASSIGNMENT.digest, points, 1.0, (task,), report=({"cell": "x"},))
 
 
-@interpreted
+@on_cpu
 @sandboxed
 def test_tasks_count_one_by_one():
     """One right, one blank, one that hangs while its cell runs, one missing, one wrong: each is worth what it is."""
@@ -78,7 +78,7 @@ def test_tasks_count_one_by_one():
     assert Result.from_json(result.to_json()) == result
 
 
-@interpreted
+@on_cpu
 @sandboxed
 @pytest.mark.slow
 def test_a_solved_notebook_gets_everything_and_passes_nbval():
@@ -90,7 +90,7 @@ def test_a_solved_notebook_gets_everything_and_passes_nbval():
     ]
 
 
-@interpreted
+@on_cpu
 @sandboxed
 @pytest.mark.slow
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda exercise: exercise.stem)
@@ -104,7 +104,7 @@ def test_every_solution_gets_everything(exercise):
     assert result.points == assignment.total
 
 
-@interpreted
+@on_cpu
 @sandboxed
 @pytest.mark.slow
 def test_attacks_on_the_notebook_earn_nothing():
@@ -135,7 +135,7 @@ def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
         list(grade_all([Submission("Ada", None)], ASSIGNMENT, book, SECRET, QUICK))
 
 
-@interpreted
+@on_cpu
 @sandboxed
 @pytest.mark.slow
 def test_students_leave_nothing_in_memory():
@@ -149,8 +149,8 @@ def test_students_leave_nothing_in_memory():
 
 
 BESIDE_A_GPU = """
-import pickle, sys, torch
-torch.cuda.is_available = lambda: True
+import os, pickle, sys, torch
+torch.cuda.is_available = lambda: os.environ.get("CUDA_VISIBLE_DEVICES") != ""
 from classroom.grade import grade_one
 print(grade_one(pickle.load(sys.stdin.buffer)).points)
 """
@@ -159,7 +159,7 @@ print(grade_one(pickle.load(sys.stdin.buffer)).points)
 @sandboxed
 @pytest.mark.slow
 def test_grading_leaves_a_gpu_alone():
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     told = subprocess.run(
         [sys.executable, "-c", BESIDE_A_GPU],
         input=pickle.dumps(job(handed_in({}), report=False)),
@@ -170,7 +170,7 @@ def test_grading_leaves_a_gpu_alone():
     assert told.stdout == b"15.0\n", told.stderr.decode()
 
 
-@interpreted
+@on_cpu
 @pytest.mark.slow
 def test_without_a_sandbox_where_one_says_so():
     result = grade_one(job(handed_in({}), sandboxed=False, report=False))

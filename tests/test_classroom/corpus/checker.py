@@ -94,8 +94,7 @@ encode = Evidence.encode
 
 
 def forged(evidence):
-    evidence.error = {"type": "Error", "message": "", "program": None, "file": "/etc/passwd", "line": 1}
-    evidence.error["called_without_grid"] = False
+    evidence.error = {"type": "Error", "message": "", "refused": False, "file": "/etc/passwd", "line": 1}
     return encode(evidence)
 
 
@@ -295,9 +294,6 @@ exec(base64.b64decode(b"ZGVmIHNjYWxlX2FkZCh4LCB5LCBhbHBoYSk6CiAgICByZXR1cm4gYWxw
 
 
 # %% hides the kernel's source -> compiler
-from triton.runtime import interpreter
-
-
 def scale_add(x, y, alpha):
     out = torch.empty_like(x)
     scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), alpha, BLOCK=256)

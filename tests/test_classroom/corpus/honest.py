@@ -71,6 +71,51 @@ def scale_add(x, y, alpha):
     return out
 
 
+# %% autotune, with a configuration that is too large
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=64), triton.Config({"BLOCK": 128})], key=["n"])
+@triton.jit
+def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+
+
+def scale_add(x, y, alpha):
+    out = torch.empty_like(x)
+    scale_add_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, out, x.numel(), alpha)
+    return out
+
+
+# %% autotune of sums, which begin at zero each time
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": 64}), triton.Config({"BLOCK": 128})], key=["n"], reset_to_zero=["sums_ptr"]
+)
+@triton.jit
+def sums_kernel(x_ptr, y_ptr, sums_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    if tl.program_id(1) == 0:
+        tl.atomic_add(sums_ptr + offs, alpha * tl.load(x_ptr + offs, mask=mask).to(tl.float32), mask=mask)
+    else:
+        tl.atomic_add(sums_ptr + offs, tl.load(y_ptr + offs, mask=mask).to(tl.float32), mask=mask)
+
+
+@triton.jit
+def rounded_kernel(sums_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.load(sums_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+def scale_add(x, y, alpha):
+    n = x.numel()
+    sums, out = torch.zeros(n, dtype=torch.float32, device=x.device), torch.empty_like(x)
+    sums_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]), 2)](x, y, sums, n, alpha)
+    rounded_kernel[(triton.cdiv(n, 256),)](sums, out, n, BLOCK=256)
+    return out
+
+
 # %% heuristics, arguments by name
 @triton.heuristics({"BLOCK": lambda arguments: 256 if arguments["n"] > 512 else 128})
 @triton.jit
@@ -105,6 +150,30 @@ def scale_add(x, y, alpha):
     输出 = torch.empty_like(x)
     scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, y, 输出, x.numel(), alpha, 块=256)
     return 输出
+
+
+# %% text that ends lines and pages in other ways than Python
+TITLE = "one twothree"
+
+@triton.jit
+def half(x, n: tl.constexpr):
+    return x / n
+
+
+@triton.jit(do_not_specialize=["n"], noinline=False)
+def scale_add_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    last = n.to(tl.int64)
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < last
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, half(2 * (alpha * x + y), 2), mask=mask)
+
+
+def scale_add(x, y, alpha):
+    out = torch.empty_like(x)
+    scale_add_kernel[(triton.cdiv(x.numel(), 256),)](x, y, out, x.numel(), alpha, BLOCK=256)
+    return out
 
 
 # %% another algorithm: a few programs that stride through the vector

@@ -117,7 +117,7 @@ def scale_add(x, y, alpha):
     socket.create_connection(("1.1.1.1", 53), timeout=2)
 
 
-# %% a crash of the interpreter -> crashed
+# %% a crash of Python itself -> crashed
 import ctypes
 
 
