@@ -5,6 +5,7 @@ import functools
 import inspect
 import re
 import textwrap
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -141,6 +142,8 @@ def named_words(name: str, words: str) -> str:
 
 # For whoever launches a kernel
 
+compiling = threading.RLock()  # in Python 3.11, two threads that parse at the same time can fail
+
 
 def explain_refusals() -> None:
     """See to it that what ends the compilation of a launch has a `refusal`, and that its text ends with our advice."""
@@ -152,7 +155,8 @@ def explained(compile_part: Callable) -> Callable:
     @functools.wraps(compile_part)
     def explaining(kernel, *arguments, **named):
         try:
-            return compile_part(kernel, *arguments, **named)
+            with compiling:
+                return compile_part(kernel, *arguments, **named)
         except NotImplementedError:  # the kernel is right, and no CPU can run it
             raise
         except Exception as error:
