@@ -158,7 +158,10 @@ def active() -> Iterator[None]:
 
 
 def run_first_configuration(tuner: Autotuner, *arguments, **named):
-    return tuner.fn.run(*arguments, **named, **tuner.configs[0].all_kwargs())
+    chosen = tuner.configs[0]
+    if chosen.pre_hook is not None:
+        chosen.pre_hook({**dict(zip(tuner.arg_names, arguments, strict=False)), **named, **chosen.all_kwargs()})
+    return tuner.fn.run(*arguments, **named, **chosen.all_kwargs())
 
 
 class Launcher:

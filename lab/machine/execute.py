@@ -20,9 +20,10 @@ from lab.machine.faults import Faults
 from lab.machine.memory import MemoryStep, TensorView, undefined
 from lab.machine.plan import Plan, Section, Step, Value, ends
 from lab.machine.text import Module, TextError, Type
-from lab.machine.turns import Turns
+from lab.machine.turns import WAITING, Turns
 
 CHUNK = 2**18  # elements of the largest value that a set of programs may have together: more would leave the caches
+LARGEST_KNOWN = 2**28  # bytes of values that are computed once for all launches of a kernel
 RUN, WRAPPED = 0, 1  # of an environment: the launch, and which lanes of which value have wrapped around
 FIRST = 2
 # What an operation may raise whose values do not fit together, which Triton's compiler rules out.
@@ -69,7 +70,8 @@ class Run:
     deadline: float = math.inf  # of time.monotonic
     elsewhere: Callable[[], Iterable[TensorView]] = tuple  # memory that only an integer can lead to
     faults: Faults = field(default_factory=Faults)
-    pause: Callable[[], None] = lambda: None  # called now and then by a program that goes round in a loop
+    pause: Callable[[int], None] = lambda weight: None  # called by a program in each turn of a loop
+    changes: int = 0  # of memory: how often a program stored something, or an atomic made a difference
 
     @functools.cached_property
     def reachable(self) -> list[TensorView]:
@@ -81,8 +83,9 @@ class Run:
         x, y, _ = self.grid
         return (ids % x if axis == 0 else ids // x % y if axis == 1 else ids // (x * y)).astype(np.int32)
 
-    def turn(self) -> None:
-        """End a launch that has run for too long. Raises KernelError."""
+    def turn(self, weight: int = 1) -> None:
+        """Called in each turn of a loop: end a launch that has run for too long. Raises KernelError."""
+        self.pause(weight)
         if self.deadline != math.inf and time.monotonic() > self.deadline:
             raise KernelError("the kernel was stopped: it ran longer than it may")
 
@@ -122,13 +125,19 @@ class Kernel:
         env[RUN] = run
         for parameter, argument in zip(self.plan.parameters, arguments, strict=True):
             env[FIRST + parameter.number] = as_value(argument, parameter.type)
-        ids = np.arange(math.prod(run.grid)) if order is None else np.asarray(order, np.int64)
-        if assembly.waits and len(ids) > 1:
-            Turns(lambda each: assembly.start(env.copy(), ids[each : each + 1]), len(ids), run).finish()
+        count = math.prod(run.grid) if order is None else len(order)
+
+        def start(first: int, end: int) -> None:
+            ids = np.arange(first, end) if order is None else np.asarray(order[first:end], np.int64)
+            assembly.start(env.copy(), ids)
+
+        if assembly.waits and count > 1:
+            Turns(lambda each: start(each, each + 1), count, run).finish()
             return
         chunk = max(1, CHUNK // self.largest)
-        for first in range(0, len(ids), chunk):
-            assembly.start(env.copy(), ids[first : first + chunk])
+        for first in range(0, count, chunk):
+            start(first, min(first + chunk, count))
+            run.turn()
 
 
 def as_value(argument, kind: Type):
@@ -390,6 +399,7 @@ class Assembly:
         self.name_values = name_values
         self.template: Environment = [None] * (FIRST + len(plan.values))
         self.known: set[int] = set()  # slots of the template that hold a value
+        self.room = LARGEST_KNOWN
         self.waits = False
         with np.errstate(all="ignore"):
             self.sections = self.assemble_all(plan.sections)
@@ -427,18 +437,19 @@ class Assembly:
     def assemble(self, section: Section, kept: Iterable[Value] = ()) -> Closures:
         """Return the closures of a section; slots in `kept` are of use after it."""
         closures: list[tuple[Closure, Step]] = []
-        for step in section.steps:
+        for step, following in zip(section.steps, [*section.steps[1:], None], strict=False):
             try:
                 made = self.closures(step)
                 if made and self.is_known(step):
                     for closure in made:
                         closure(self.template, None)
                     self.known.update(slot(value) for value in step.outputs)
+                    self.room -= sum(self.template[slot(value)].nbytes for value in step.outputs)
                 else:
                     closures += [(closure, step) for closure in made]
             except MISFITS as error:
                 raise self.misfit(step, error) from error
-            if self.name_values:
+            if self.name_values and not (following and self.assigned(step) == self.assigned(following)):
                 closures += [(closure, step) for closure in self.naming(step)]
         last_use: dict[int, int] = {}
         own = {slot(value) for step in section.steps for value in step.outputs} - self.known
@@ -458,7 +469,8 @@ class Assembly:
         pure = step.name in ("arith.constant", "tt.make_range") or (
             step.inputs and (step.name in LAYOUT or step.name.startswith(("arith.", "math.")))
         )
-        return bool(pure) and all(slot(value) in self.known for value in step.inputs) and not is_checked(step)
+        known = all(slot(value) in self.known for value in step.inputs)
+        return bool(pure) and known and self.room > 0 and not is_checked(step)
 
     def closures(self, step: Step) -> list[Closure]:
         """Return what carries out a step, and before it what lays rows of addresses out for a step that needs them."""
@@ -1157,8 +1169,9 @@ class Assembly:
 
     def while_loop(self, step: Step) -> Closure:
         (before,), (after,) = step.bodies
+        weight = 1
         if any(each.name.startswith("tt.atomic") or is_volatile(each) for each in all_steps([before, after])):
-            self.waits = True
+            self.waits, weight = True, WAITING
         test, body = self.assemble(before), self.assemble(after)
         condition, *passed = ends(before)
         needed = sorted(slot(value) for value in captured_by([before, after]))
@@ -1188,8 +1201,7 @@ class Assembly:
                 move(inner, inner, go_on)
                 self.carry_out(body, inner, here)
                 move(inner, inner, again)
-                run.turn()
-                run.pause()
+                run.turn(weight)
             collect(env, results, targets, len(ids))
 
         return closure
@@ -1269,6 +1281,11 @@ class Assembly:
         return everyone, env
 
     # What a person who traces wants to see
+
+    def assigned(self, step: Step) -> tuple:
+        """Return what tells one assignment from another: steps on the way to a variable's value bear its name too."""
+        place = self.plan.module.place(step.operation.location)
+        return place.file, place.line, place.name
 
     def naming(self, step: Step) -> list[Closure]:
         """Return closures that show the record the variable to which a step's result was given."""

@@ -310,6 +310,7 @@ class MemoryStep:
 
     def store(self, run: "Run", address: np.ndarray, value: np.ndarray, mask: np.ndarray | None, ids) -> None:
         """Write values where the mask is true; of two at one address, that of the later program stays."""
+        run.changes += 1
         value = value.view(self.bits)
         if self.row and self.store_rows(run, address, value, mask):
             return
@@ -339,11 +340,14 @@ class MemoryStep:
             array = view.array(self.bits).view(self.dtype)
             if not wanted and isinstance(change, np.ufunc) and self.bits == self.dtype:
                 change.at(array, at, values[0])
+                run.changes += 1
                 continue
             before = np.empty(at.shape, self.dtype)
             for lanes in rounds(at):
                 before[lanes] = array[at[lanes]]
-                array[at[lanes]] = change(before[lanes], *[each[lanes] for each in values])
+                after = change(before[lanes], *[each[lanes] for each in values])
+                array[at[lanes]] = after
+                run.changes += bool((after != before[lanes]).any())
             old[... if which is None else which] = before
         if not wanted:
             return None

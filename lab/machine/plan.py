@@ -131,8 +131,10 @@ class Plan:
         for step, number, given in pending:
             step.targets.append((number, [scope[name] for name in given]))
             self.verify(step, zip(sections[number].arguments, step.targets[-1][1], strict=True))
-        if len(sections) > 1 and any(not section.steps or section.steps[-1].name not in LEAVES for section in sections):
-            raise TextError("a block ends without saying where to go on")
+        for section in sections:
+            leaves = [step.name in LEAVES for step in section.steps]
+            if any(leaves[:-1]) or (len(sections) > 1 and not any(leaves)):
+                raise TextError("a block must say where to go on as it ends, and nowhere else")
         return sections
 
     def verify(self, step: Step, pairs: Iterable[tuple[Value, Value]]) -> None:
@@ -283,7 +285,19 @@ TERMINATORS = {
 
 
 class Facts:
-    """Fills in what is known of values, from the first step to the last; loops until nothing changes any more."""
+    """Fills in what is known of values, from the first step to the last; loops until nothing changes any more.
+
+    Whoever comes back to a loop inside of another one knows less than before, never more: it goes on from what it had.
+    """
+
+    def __init__(self):
+        self.seen: set[Step | Section] = set()  # loops, and functions by their first section
+
+    def comes_first(self, place: Step | Section) -> bool:
+        """Return whether this is the first visit to a place."""
+        first = place not in self.seen
+        self.seen.add(place)
+        return first
 
     def of_sections(self, sections: list[Section]) -> None:
         """Learn about all values of a function's body or a region."""
@@ -295,9 +309,10 @@ class Facts:
 
     def of_branches(self, sections: list[Section]) -> None:
         """Learn about sections that jump to each other; their arguments keep their origin only."""
-        for section in sections:
-            for argument in section.arguments:
-                argument.origin = NOWHERE
+        if self.comes_first(sections[0]):
+            for section in sections:
+                for argument in section.arguments:
+                    argument.origin = NOWHERE
         changed = True
         while changed:
             changed = False
@@ -390,8 +405,9 @@ class Facts:
 
     def of_for(self, step: Step) -> None:
         (body,) = step.bodies[0]
+        learn = Value.learn if self.comes_first(step) else Value.meet
         for given, inside in zip(step.inputs[3:], body.arguments[1:], strict=True):
-            inside.learn(given)
+            learn(inside, given)
             inside.bounds = None
         while True:
             self.of_sections(step.bodies[0])
@@ -404,8 +420,9 @@ class Facts:
     def of_while(self, step: Step) -> None:
         """Learn where pointers come from; what else a loop carries may change in any way."""
         (before,), (after,) = step.bodies
-        for value in (*before.arguments, *after.arguments, *step.outputs):
-            value.origin = NOWHERE
+        if self.comes_first(step):
+            for value in (*before.arguments, *after.arguments, *step.outputs):
+                value.origin = NOWHERE
         while True:
             for body in step.bodies:
                 self.of_sections(body)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lab.machine.execute import Run
 
-PATIENCE = 50  # turns of a loop before the next program gets its chance
-MOST_TURNS = 20_000  # chances in a row without any program coming to its end
+PATIENCE = 1000  # turns of loops before the next program gets its chance
+WAITING = 200  # for how many turns one counts in a loop that may wait for another program
+MOST_TURNS = 4000  # chances in a row without any program coming to its end or changing memory
 MOST_AT_ONCE = 512  # programs that have begun and not ended
 
 
@@ -27,38 +28,43 @@ class Turns:
         self.back = threading.Semaphore(0)
         self.error: BaseException | None = None
         self.over = False
+        self.programs: list[Program] = []  # that have begun and not ended
 
     def finish(self) -> None:
         """Run all programs to their end. Raises what one of them raises, and KernelError where none can go on."""
         from lab.machine.execute import KernelError
 
         waiting: deque[Program] = deque()
-        begun = idle = 0
+        begun = idle = changes = 0
         with self.pausing():
             try:
                 while begun < self.count or waiting:
-                    if begun < self.count and len(waiting) < MOST_AT_ONCE and (not waiting or idle >= len(waiting)):
+                    if begun < self.count and len(waiting) < MOST_AT_ONCE:
                         program, idle = Program(self, begun), 0
+                        self.programs.append(program)
                         begun += 1
                     else:
                         program = waiting.popleft()
                     if self.go_on(program):
+                        self.programs.remove(program)
                         idle = 0
                     else:
                         waiting.append(program)
-                        idle += 1
+                        idle = idle + 1 if changes == self.run.changes else 0
+                    changes = self.run.changes
                     if idle > MOST_TURNS:
                         raise KernelError("the programs wait for each other, and none can go on")
             finally:
                 self.over = True
-                for program in waiting:
-                    self.go_on(program)
+                for program in self.programs:
+                    program.turn.release()
+                    program.thread.join()
 
     def go_on(self, program: "Program") -> bool:
         """Let one program run until it ends or waits; return whether it ended."""
         program.turn.release()
         self.back.acquire()
-        if self.error is not None and not self.over:
+        if self.error is not None:
             raise self.error
         return program.ended
 
@@ -70,15 +76,16 @@ class Turns:
         finally:
             self.run.pause = before
 
-    def pause(self) -> None:
+    def pause(self, weight: int) -> None:
         """Called by the running program in each turn of a loop."""
         program = self.here.program
-        program.turns += 1
-        if program.turns % PATIENCE == 0:
+        program.turns += weight
+        if program.turns >= PATIENCE and not self.over:
+            program.turns = 0
             self.back.release()
             program.turn.acquire()
-            if self.over:
-                raise Stopped
+        if self.over:
+            raise Stopped
 
 
 class Program:
@@ -101,4 +108,5 @@ class Program:
             self.ended = True
             turns.back.release()
 
-        threading.Thread(target=live, daemon=True).start()
+        self.thread = threading.Thread(target=live, daemon=True)
+        self.thread.start()
