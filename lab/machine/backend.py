@@ -23,9 +23,12 @@ from triton.runtime import Autotuner, driver
 from triton.runtime.errors import OutOfResources
 
 from lab.machine import cache
-from lab.machine.execute import Descriptor, Kernel, KernelError, Run, Unsupported, broken_rules
+from lab.machine.descriptors import broken_rules
+from lab.machine.execute import Kernel, Run
+from lab.machine.faults import KernelError, Unsupported
 from lab.machine.memory import TensorView
 from lab.machine.record import Launch
+from lab.machine.values import Descriptor
 
 NAME = "numpy"
 CAPABILITY = 90  # of the GPU whose rules kernels must keep here: a Hopper GPU's

@@ -108,6 +108,14 @@ class Int32OverflowError(OutOfBoundsError):
     """A launch computed an offset in int32 that does not fit, and used it."""
 
 
+class Unsupported(NotImplementedError):
+    """The kernel holds an operation that this machine does not carry out; the message names it and its line."""
+
+
+class KernelError(RuntimeError):
+    """The kernel itself gave up: an assertion failed, a limit was passed."""
+
+
 @dataclass
 class Faults:
     """The faults of one launch; what one program does wrong at one line is one fault."""

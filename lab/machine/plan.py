@@ -458,3 +458,44 @@ def scaled(growth: int | None, factor: int | None) -> int | None:
 
 def ends_in_return(section: Section) -> bool:
     return bool(section.steps) and section.steps[-1].name == "tt.return"
+
+
+# Walks over a plan
+
+
+def all_steps(sections: Iterable[Section]) -> Iterable[Step]:
+    for section in sections:
+        for step in section.steps:
+            yield step
+            for body in step.bodies:
+                yield from all_steps(body)
+
+
+def all_inputs(sections: Iterable[Section]) -> Iterable[Value]:
+    for step in all_steps(sections):
+        yield from step.inputs
+        for _, given in step.targets:
+            yield from given
+
+
+def captured_by(sections: Iterable[Section]) -> set[Value]:
+    """Return the values that sections use and do not make."""
+    sections = list(sections)
+    made = {value for step in all_steps(sections) for value in step.outputs}
+    for section in (*sections, *(s for step in all_steps(sections) for body in step.bodies for s in body)):
+        made.update(section.arguments)
+    return set(all_inputs(sections)) - made
+
+
+def captured(step: Step) -> set[Value]:
+    return set().union(*(captured_by(body) for body in step.bodies))
+
+
+def used_by(step: Step) -> list[Value]:
+    """Return all values that a step needs, in itself or in its regions."""
+    given = [value for _, values in step.targets for value in values]
+    return [*step.inputs, *given, *captured(step), *step.outputs]
+
+
+def is_volatile(step: Step) -> bool:
+    return step.name == "tt.load" and step.operation.attributes.get("isVolatile") == "true"

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from lab.machine.faults import KernelError
+
 if TYPE_CHECKING:
     from lab.machine.execute import Run
 
@@ -32,8 +34,6 @@ class Turns:
 
     def finish(self) -> None:
         """Run all programs to their end. Raises what one of them raises, and KernelError where none can go on."""
-        from lab.machine.execute import KernelError
-
         waiting: deque[Program] = deque()
         begun = idle = changes = 0
         with self.pausing():

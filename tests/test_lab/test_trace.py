@@ -12,7 +12,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from lab.device import DEVICE, ON_CPU
-from lab.machine.execute import KernelError
+from lab.machine.faults import KernelError
 from lab.machine.record import Ledger
 from lab.trace import Access, Int32OverflowError, OutOfBoundsError, trace
 

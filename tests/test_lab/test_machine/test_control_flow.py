@@ -15,7 +15,7 @@ from triton import knobs
 from triton.runtime import driver
 
 from lab.machine import backend, execute, turns
-from lab.machine.execute import KernelError
+from lab.machine.faults import KernelError
 from lab.trace import trace
 
 

@@ -14,8 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from lab.machine import backend, execute
-from lab.machine.execute import KernelError
-from lab.machine.faults import Int32OverflowError, OutOfBoundsError
+from lab.machine.faults import Int32OverflowError, KernelError, OutOfBoundsError
 
 ROOT = Path(__file__).parents[3]
 GUARD = 7  # what stands around a tensor, and must stand there afterwards

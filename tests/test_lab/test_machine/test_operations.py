@@ -11,7 +11,7 @@ from triton import knobs
 from triton._C.libtriton import ir
 
 from lab.machine import backend
-from lab.machine.execute import KernelError, Unsupported
+from lab.machine.faults import KernelError, Unsupported
 from lab.trace import trace
 from tests.test_lab.test_machine.operations import CASES, blank, differences, launch, originals
 

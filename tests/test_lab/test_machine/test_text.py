@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lab.machine import backend
-from lab.machine.execute import Kernel, KernelError, Run, Unsupported
+from lab.machine.execute import Kernel, Run
+from lab.machine.faults import KernelError, Unsupported
 from lab.machine.memory import TensorView
 from lab.machine.text import TextError
 
