@@ -27,7 +27,7 @@ lab: setup ## Open JupyterLab at the next chapter
 test: setup ## Lint, run every test, and compare every notebook with what it prints
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
-	$(python) -m pytest --nbval -n 2 --dist loadfile -m "not slow"
+	$(python) -m pytest --nbval -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 thorough: setup ## Run the tests that take minutes: every attack on the grader
 	$(python) -m pytest -n 2 -m slow
