@@ -376,12 +376,7 @@ class Assembly:
         other_at = slot(rest[1]) if len(rest) > 1 else None
 
         def closure(env, ids):
-            run, address = env[RUN], env[at]
-            mask = active(env, mask_at)
-            if env[WRAPPED]:
-                mask = without_wrapped(env, (at,), access, address, mask, ids)
-            if run.record is not None:
-                run.record.access(run, access, address, mask, ids)
+            run, address, mask = reach(env, access, at, mask_at, ids)
             env[target] = access.load(run, address, mask, None if other_at is None else env[other_at], ids)
 
         return closure
@@ -394,12 +389,7 @@ class Assembly:
         at, value_at, mask_at = slot(pointer), slot(value), slot(rest[0]) if rest else None
 
         def closure(env, ids):
-            run, address = env[RUN], env[at]
-            mask = active(env, mask_at)
-            if env[WRAPPED]:
-                mask = without_wrapped(env, (at,), access, address, mask, ids)
-            if run.record is not None:
-                run.record.access(run, access, address, mask, ids, env[value_at])
+            run, address, mask = reach(env, access, at, mask_at, ids, env[value_at])
             access.store(run, address, env[value_at], mask, ids)
 
         return closure
@@ -411,12 +401,7 @@ class Assembly:
         slots, wanted = [slot(value) for value in operands], self.is_used(step.outputs[0])
 
         def closure(env, ids):
-            run, address = env[RUN], env[at]
-            mask = active(env, mask_at)
-            if env[WRAPPED]:
-                mask = without_wrapped(env, (at,), access, address, mask, ids)
-            if run.record is not None:
-                run.record.access(run, access, address, mask, ids)
+            run, address, mask = reach(env, access, at, mask_at, ids)
             env[target] = access.update(run, address, change, [env[each] for each in slots], mask, ids, wanted)
 
         return closure
@@ -1012,6 +997,19 @@ def collect(env: Environment, results: list[tuple[Environment, np.ndarray]], tar
         before, after = env[WRAPPED] or {}, wrapped or {}
         env[WRAPPED] = {at: lanes for at, lanes in before.items() if at not in targets}
         env[WRAPPED] |= {at: lanes for at, lanes in after.items() if at in targets}
+
+
+def reach(env: Environment, access: MemoryStep, at: int, mask_at: int | None, ids: np.ndarray, value=None):
+    """Return the launch, the addresses and the mask of an access that begins, after the record has seen it.
+
+    Lanes whose offset has wrapped around are masked off. value: what is stored.
+    """
+    run, address, mask = env[RUN], env[at], active(env, mask_at)
+    if env[WRAPPED]:
+        mask = without_wrapped(env, (at,), access, address, mask, ids)
+    if run.record is not None:
+        run.record.access(run, access, address, mask, ids, value)
+    return run, address, mask
 
 
 def active(env: Environment, mask_at: int | None) -> np.ndarray | None:

@@ -225,6 +225,7 @@ def launch(kernel: Kernel, about: Launch, values: list, views: dict[int, TensorV
         watching.end(about)
 
 
+@lru_cache(maxsize=16)
 def any_order(programs: int) -> np.ndarray:
     """Return the programs of a launch in an order that means nothing and is the same every time."""
     return np.random.default_rng(programs).permutation(programs)
