@@ -323,8 +323,12 @@ def live_tensors() -> Iterator[TensorView]:
 
     for tensor in [each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter)]:
         if tensor.device.type == "cpu" and tensor.layout == torch.strided and tensor.numel():
-            storage = tensor.untyped_storage()
-            yield TensorView("", (storage.nbytes(),), (1,), torch.uint8, 1, storage.data_ptr())
+            try:
+                storage = tensor.untyped_storage()
+                address = storage.data_ptr()
+            except RuntimeError:  # without memory of its own, as those that vmap and torch.compile pass around
+                continue
+            yield TensorView("", (storage.nbytes(),), (1,), torch.uint8, 1, address)
 
 
 # The driver

@@ -293,6 +293,19 @@ def test_an_integer_made_a_pointer_may_lead_into_any_tensor_but_not_between_them
         through_integers[(1,)](x, y, 2**40)
 
 
+def test_tensors_without_memory_do_not_disturb_a_search_through_all_tensors():
+    x, y = torch.zeros(4), torch.zeros(4)
+    without_memory = [torch._efficientzerotensor(4), torch._to_functional_tensor(torch.zeros(4))]
+
+    def inside(batched):
+        without_memory.append(batched)
+        through_integers[(1,)](x, y, (y.data_ptr() - x.data_ptr()) // 4 + 2)
+        return batched
+
+    torch.vmap(inside)(torch.zeros(3, 4))
+    assert y.tolist() == [0, 0, 1, 0] and len(without_memory) == 3
+
+
 def test_a_tensor_ends_where_its_last_element_is_whatever_its_storage():
     x = torch.arange(64.0)[:16].view(4, 4)[:, :2]  # its last element is 13
     with pytest.raises(OutOfBoundsError, match=r"2 elements past the end of `x_ptr` \(elements 14 to 15\)"):
