@@ -22,7 +22,7 @@ setup: ## Install everything into .venv (PYTHON=… names the Python to take)
 	exit 1
 
 lab: setup ## Open JupyterLab at the next chapter
-	@$(python) -m lab.cli lab
+	@$(python) -m tile.cli lab
 
 test: setup ## Lint, run every test, and compare every notebook with what it prints
 	$(python) -m ruff check .
@@ -36,18 +36,18 @@ book: setup ## Build the site into _build/html
 	$(python) .venv/bin/jupyter-book build . --toc book/_toc.yml -W -n --keep-going
 
 notebooks: setup ## Write everything generated again: chapters, exercises, the page of measurements
-	$(python) -m lab.cli execute
-	$(python) -m lab.cli generate
-	$(python) -m lab.measurements
+	$(python) -m tile.cli execute
+	$(python) -m tile.cli generate
+	$(python) -m lab.measure.page
 
 measure: setup ## Measure every chapter's kernels on the GPU here
-	for recipe in book/measurements/*.py; do $(python) -m lab.cli measure "$$(basename "$$recipe" .py)" || exit; done
+	for recipe in book/measurements/*.py; do $(python) -m tile.cli measure "$$(basename "$$recipe" .py)" || exit; done
 
 grade: setup ## Grade a class: SUBMISSIONS=folder ASSIGNMENT=01_vector_add OUT=folder
 	@if [ -z "$$SUBMISSIONS" ] || [ -z "$$ASSIGNMENT" ] || [ -z "$$OUT" ]; then \
 		echo "Say what to grade: make grade SUBMISSIONS=folder ASSIGNMENT=01_vector_add OUT=folder" >&2; exit 1; \
 	fi; \
-	$(python) -m lab.cli grade "$$SUBMISSIONS" --assignment "$$ASSIGNMENT" --out "$$OUT"
+	$(python) -m tile.cli grade "$$SUBMISSIONS" --assignment "$$ASSIGNMENT" --out "$$OUT"
 
 clean: ## Remove .venv, the site and caches; answers and progress stay
 	rm -rf .venv _build build *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -5,7 +5,8 @@ from sphinx.application import Sphinx
 from sphinx.config import Config
 from sphinx.errors import ExtensionError
 
-from lab.exercise import answers_of, find_exercise, is_withheld, read_script, solved_source
+from lab.generate import answers_of, is_withheld, read_script, solved_source
+from lab.task import find_exercise
 
 
 def fold_solutions(app: Sphinx, document: nodes.document) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lab.exercise import ANSWER, CHECK
+from lab.generate import ANSWER, CHECK
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

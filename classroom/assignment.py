@@ -11,10 +11,10 @@ from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab import exercise as exercises
 from lab import notebook as notebooks
-from lab.exercise import Exercise
-from lab.notebook import CourseError
+from lab.generate import blank_form
+from lab.notebook import ROOT, CourseError
+from lab.task import Exercise, UnknownTask, find_exercise, unknown
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -42,7 +42,7 @@ class Assignment:
     @property
     def exercise(self) -> Exercise:
         """The exercise of the course behind it."""
-        return exercises.find_exercise(self.name)
+        return find_exercise(self.name)
 
     @property
     def total(self) -> float:
@@ -68,7 +68,7 @@ def make_assignment(
     points: task → its points, where they differ from the exercise's own. due: a date, which ends at midnight here, or
     a date and time. Raises CourseError for an unknown exercise or task, or a folder that holds something else.
     """
-    exercise = exercises.find_exercise(name)
+    exercise = find_exercise(name)
     deadline = read_due(due)
     refuse_other_files(exercise, folder)
     worth = points_of(exercise, points or {})
@@ -104,11 +104,11 @@ def load_assignment(name: str) -> Assignment:
     """
     folder = Path(name)
     if not (folder / RECORD).is_file():
-        return assignment_of(exercises.find_exercise(name))
+        return assignment_of(find_exercise(name))
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
         points = {str(task): float(worth) for task, worth in record["points"].items()}
-        exercise = exercises.find_exercise(record["name"])
+        exercise = find_exercise(record["name"])
         template = (folder / TEMPLATE).read_text(encoding="utf-8")
         notebooks.parse(template, folder / TEMPLATE)
         solution, due, course = (record[key] for key in ("solution", "due", "course"))
@@ -152,7 +152,7 @@ def points_of(exercise: Exercise, wanted: dict[str, float]) -> dict[str, float]:
     known = {card.name: card.points for card in exercise.cards}
     for task, worth in wanted.items():
         if task not in known:
-            raise exercises.UnknownTask(exercises.unknown("task", task, known))
+            raise UnknownTask(unknown("task", task, known))
         if not (math.isfinite(worth) and worth >= 0):
             raise CourseError(f"`{task}` cannot be worth {worth} points: give a number from 0 on.")
     return {task: float(wanted.get(task, own)) for task, own in known.items()}
@@ -178,7 +178,7 @@ def digest_of(exercise: Exercise) -> str:
 
 def course_version() -> str:
     """Return which course this is: the commit, where git knows it."""
-    command = ["git", "-C", str(exercises.ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
@@ -192,7 +192,7 @@ def form(exercise: Exercise, worth: dict[str, float], due: str | None) -> "Noteb
     """Return the notebook to hand out: the blank exercise with these points, headed by what counts."""
     import nbformat
 
-    notebook = exercises.blank_form(exercise)
+    notebook = blank_form(exercise)
     for cell in notebook.cells:
         task, _, role = cell.id.rpartition("-")
         if task in worth and role == "text":

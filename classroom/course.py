@@ -12,15 +12,16 @@ from multiprocessing.util import Finalize
 from pathlib import Path
 
 from classroom.withhold import without_answers
-from lab.exercise import ROOT, exercises
+from lab.notebook import ROOT
+from lab.task import exercises
 
 FOLDERS = ("lab", "kernels", "classroom")
-FILES = ("conftest.py", "book/hardware.csv")
+FILES = ("conftest.py",)
 PREFIX = "tile-course-"  # of a folder's name; the process that made it follows
 PACKAGES = ("IPython", "ipykernel", "nbval", "pytest", "torch", "triton")
 IMPORTED = (  # in one sandbox or another
     *("classroom.answers", "classroom.student_eye", "classroom.witness", "ipykernel.debugger", "ipykernel.kernelapp"),
-    *("lab.compiler_worker", "lab.plots", "nbval.plugin"),
+    *("lab.compiler.worker", "lab.plots", "nbval.plugin"),
 )
 IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")
 

@@ -142,7 +142,7 @@ def grade_one(job: Job) -> Result:
 
 def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> TaskResult:
     """Return a verdict of `lab.check` as plain data, with its points."""
-    from lab.exercise import find_card
+    from lab.task import find_card
 
     worth = assignment.points[verdict.task]
     source = answers.get(verdict.task, "")

@@ -32,8 +32,9 @@ from lab.check.isolation import Crashed, TimedOut
 from lab.check.question import Question, is_floating, pose, thawed
 from lab.check.runner import Evidence
 from lab.device import ON_CPU
-from lab.exercise import ANSWER, CHECK, Task, find_task
+from lab.generate import ANSWER, CHECK
 from lab.notebook import CourseError
+from lab.task import Task, find_task
 
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 COMPILE_SECONDS = 60.0

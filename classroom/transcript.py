@@ -16,7 +16,7 @@ from triton.runtime.jit import JITFunction
 
 from lab.check.inputs import GUARD, SPARSE, LiveInputs, to_bytes
 from lab.check.runner import HostWatch, Runner
-from lab.compiler_link import Parcel
+from lab.compiler.link import Parcel
 
 MOVES = frozenset({"clone", "_to_copy", "copy_"})  # torch operations of a host function that only move data
 MOST_EVENTS = 1000

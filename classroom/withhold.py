@@ -5,9 +5,10 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from lab import exercise as exercises
 from lab import notebook as notebooks
-from lab.notebook import CourseError
+from lab.generate import blank_form, blank_source
+from lab.notebook import ROOT, CourseError
+from lab.task import exercises
 
 # Tests and wrong answers would show right ones; the classroom is the teacher's.
 LEFT_OUT = ("solutions/wrong/", "tests/", "classroom/", ".ci/")
@@ -23,15 +24,15 @@ def copy_without_solutions(target: Path) -> None:
     """
     if target.exists() and any(target.iterdir()):
         raise CourseError(f"{target} holds something already: delete it, or name another folder.")
-    known = exercises.exercises()
+    known = exercises()
     scripts = {exercise.script for exercise in known}
     pages = {exercise.path: exercise for exercise in known}
     for source in course_files():
-        copy = target / source.relative_to(exercises.ROOT)
+        copy = target / source.relative_to(ROOT)
         if source in scripts:
             notebooks.write_text(copy, without_answers(source.read_text(encoding="utf-8")))
         elif source in pages:  # the teacher may have filled in this one
-            notebooks.write_text(copy, notebooks.text_of(exercises.blank_form(pages[source])))
+            notebooks.write_text(copy, notebooks.text_of(blank_form(pages[source])))
         else:
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, copy)
@@ -40,18 +41,18 @@ def copy_without_solutions(target: Path) -> None:
 def course_files() -> list[Path]:
     """Return the files of the course that a copy without answers holds."""
     names = [name for name in tracked() if not name.startswith(LEFT_OUT)]
-    paths = [exercises.ROOT / name for name in names]
+    paths = [ROOT / name for name in names]
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def tracked() -> list[str]:
     """Return the names of the course's files: what git tracks, or where there is no git all that is not made here."""
-    command = ["git", "-C", str(exercises.ROOT), "ls-files", "-z"]
+    command = ["git", "-C", str(ROOT), "ls-files", "-z"]
     try:
         listed = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout
         return [name for name in listed.decode("utf-8", "surrogateescape").split("\0") if name]
     except (OSError, subprocess.SubprocessError):
-        paths = (path.relative_to(exercises.ROOT) for path in exercises.ROOT.rglob("*"))
+        paths = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
         return [
             path.as_posix() for path in paths if not SKIPPED & set(path.parts) and not path.parts[0].startswith(".")
         ]
@@ -68,6 +69,6 @@ def blank_cell(cell: str) -> str:
     marker, _, body = cell.partition("\n")
     if not ANSWER_CELL.fullmatch(marker):
         return cell
-    code = exercises.blank_source(body.rstrip())
+    code = blank_source(body.rstrip())
     lines = [f"# {line}".rstrip() for line in code.splitlines()]
     return "\n".join([f'{marker} tags=["active-ipynb"]', *lines, "", ""])

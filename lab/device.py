@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-HARDWARE = Path(__file__).parents[1] / "book" / "hardware.csv"
+HARDWARE = Path(__file__).with_name("hardware.csv")
 REFERENCE_GPU = "h200"  # the GPU of the recorded runs; its facts stand in where there is no GPU
 
 
@@ -31,7 +31,7 @@ class Gpu:
 
 
 def data_sheets() -> dict[str, dict[str, str]]:
-    """Return GPU → quantity → value, as `book/hardware.csv` lists them: {"H200": {"SMs": "132", …}, …}."""
+    """Return GPU → quantity → value, as `lab/hardware.csv` lists them: {"H200": {"SMs": "132", …}, …}."""
     with HARDWARE.open(newline="") as file:
         rows = list(csv.DictReader(file))
     gpus = [name for name in rows[0] if name not in ("quantity", "unit", "source")]
@@ -41,11 +41,11 @@ def data_sheets() -> dict[str, dict[str, str]]:
 def gpu_named(key: str) -> Gpu:
     """Return the data-sheet facts of a GPU: "t4", "a100", "h100", "h200" or "b200".
 
-    Raises ValueError for a GPU that `book/hardware.csv` does not list. Sources stand in that file.
+    Raises ValueError for a GPU that `lab/hardware.csv` does not list. Sources stand in that file.
     """
     sheets = data_sheets()
     if key.upper() not in sheets:
-        raise ValueError(f"no facts about {key!r}; book/hardware.csv lists {', '.join(sheets).lower()}")
+        raise ValueError(f"no facts about {key!r}; lab/hardware.csv lists {', '.join(sheets).lower()}")
     facts = sheets[key.upper()]
     return Gpu(
         name=f"NVIDIA {key.upper()}",

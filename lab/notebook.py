@@ -1,8 +1,10 @@
 """The one reader and writer of committed notebooks: what it writes is byte-identical on a second run."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -154,3 +156,36 @@ def execute(path: Path, report: Callable[[int, int], None] | None = None) -> boo
     notebook.metadata = {key: notebook.metadata[key] for key in ("kernelspec", "title") if key in notebook.metadata}
     write(path, notebook)
     return text_of(notebook) != before
+
+
+# What must not be lost
+
+
+def state_folder() -> Path:
+    """Return the folder of what a learner makes: progress, hints shown, backups."""
+    return Path(os.environ.get("TILE_STATE") or ROOT / ".tile")
+
+
+def back_up(path: Path) -> Path:
+    """Copy a file into the backups and return the copy's path. Raises CourseError when it cannot be kept."""
+    folder = state_folder() / "backups" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+    try:
+        folder.mkdir(parents=True)
+        return Path(shutil.copy2(path, folder))
+    except OSError as error:
+        raise CourseError(
+            f"{path} was left as it is: no backup could be made in {folder} ({error.strerror}). Free some space, "
+            "make that folder writable, or name another one in the environment variable TILE_STATE."
+        ) from None
+
+
+def replace(path: Path, text: str) -> Path | None:
+    """Give a file a new text, with a backup of the old one. Return the backup's path. Raises CourseError."""
+    backup = back_up(path) if path.exists() else None
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise CourseError(
+            f"{path} could not be written and is as it was: {error.strerror}. Free some space or make it writable."
+        ) from None
+    return backup

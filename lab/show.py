@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).parents[1]
+from lab.notebook import ROOT
 
 # Token → (light, dark), each at least 4.5:1 against its background. Three come first: background, text, line numbers.
 COLOURS = {

@@ -28,7 +28,7 @@
 
 # %% tags=["active-ipynb"]
 # from lab.check import check
-# from lab.exercise import hint, progress, reset, solution
+# from lab.progress import hint, progress, reset, solution
 
 # %%
 import torch
@@ -36,7 +36,7 @@ import triton
 import triton.language as tl
 
 # %% tags=["spec"]
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 
 TASKS: dict[str, Task] = {}
 

@@ -26,7 +26,7 @@
 
 # %% tags=["active-ipynb"]
 # from lab.check import check
-# from lab.exercise import hint, progress, reset, solution
+# from lab.progress import hint, progress, reset, solution
 
 # %%
 import torch
@@ -35,7 +35,7 @@ import triton.language as tl
 
 # %% tags=["spec"]
 from kernels.dropout import philox_reference
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 
 TASKS: dict[str, Task] = {}
 SEEDS = (0, 13, -1, 2**40 + 1)

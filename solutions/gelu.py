@@ -26,7 +26,7 @@
 
 # %% tags=["active-ipynb"]
 # from lab.check import check
-# from lab.exercise import hint, progress, reset, solution
+# from lab.progress import hint, progress, reset, solution
 
 # %%
 import torch
@@ -35,7 +35,7 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 # %% tags=["spec"]
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 
 TASKS: dict[str, Task] = {}
 

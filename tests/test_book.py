@@ -10,7 +10,8 @@ import pytest
 import yaml
 from bs4 import BeautifulSoup, Tag
 
-from lab import exercise as exercises
+from lab.generate import BLANK
+from lab.task import Exercise, exercises
 
 ROOT = Path(__file__).parents[1]
 CHAPTERS = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -121,14 +122,14 @@ def test_search_index_knows_the_first_chapter(site: Path, word: str):
     assert "notebooks/01_vector_add" in found
 
 
-@pytest.mark.parametrize("exercise", exercises.exercises(), ids=lambda exercise: exercise.name)
-def test_each_task_has_its_solution_folded_below(site: Path, exercise: exercises.Exercise):
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda exercise: exercise.name)
+def test_each_task_has_its_solution_folded_below(site: Path, exercise: Exercise):
     boxes = soup(site / "exercises" / f"{exercise.name}.html").select("div.admonition.solution")
     solutions = {box.select_one(".admonition-title").text: box.select_one("pre").text for box in boxes}
     assert set(solutions) == {f"Solution of {card.name}" for card in exercise.cards}
     for code in solutions.values():
         compile(code, "solution", "exec")
-        assert exercises.BLANK not in code and "# blank" not in code
+        assert BLANK not in code and "# blank" not in code
 
 
 def launch_buttons(site: Path) -> set[str]:

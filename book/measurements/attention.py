@@ -20,8 +20,8 @@ from kernels.attention import (
     attention_plain,
     attention_tile_kernel,
 )
-from lab.bench import Recipe, Unavailable, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, Unavailable, Workload
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 LADDER = (4, 32, 4096)  # batches, heads and length at which the rungs are timed

@@ -6,8 +6,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.attention import attention, attention_bytes, attention_flops, attention_plain, attention_reference
-from lab.bench import Recipe, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, Workload
 
 
 def heads(B: int, H: int, KV: int, M: int, N: int, D: int) -> Workload:

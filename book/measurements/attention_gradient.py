@@ -9,8 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.attention import attention, attention_bytes, attention_flops, attention_forward
 from kernels.attention_backward import attention_backward_plain, attention_backward_reference
-from lab.bench import Recipe, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, Workload
 
 
 def heads_and_gradient(B: int, H: int, N: int, D: int, causal: bool) -> Workload:

@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 
 from kernels.gelu import bias_gelu, bias_gelu_bytes, bias_gelu_flops, bias_gelu_reference
-from lab.bench import Recipe, TorchCompiled, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, TorchCompiled, Workload
 
 
 def layer(M: int, N: int) -> Workload:

@@ -15,8 +15,8 @@ from kernels.dropout import (
     dropout_one_kernel,
     dropout_stored_kernel,
 )
-from lab.bench import Recipe, TorchCompiled, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, TorchCompiled, Workload
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 P, SEED = 0.5, 2**40 + 1

@@ -15,8 +15,8 @@ from kernels.gelu import (
     gelu_polynomial,
     gelu_reference,
 )
-from lab.bench import Recipe, TorchCompiled, Unavailable, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, TorchCompiled, Unavailable, Workload
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 

@@ -17,8 +17,8 @@ from kernels.gelu import (
     gelu_reference,
     gelu_sigmoid,
 )
-from lab.bench import Recipe, TorchCompiled, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, TorchCompiled, Workload
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 

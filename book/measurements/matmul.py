@@ -17,8 +17,8 @@ from kernels.matmul import (
     matmul_persistent_kernel,
     matmul_tile_kernel,
 )
-from lab.bench import Recipe, Unavailable, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, Unavailable, Workload
 
 DTYPES = {
     "bf16": torch.bfloat16,

@@ -3,8 +3,8 @@
 import torch
 
 from kernels.matmul import matmul, matmul_bytes, matmul_flops
-from lab.bench import Recipe, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, Workload
 
 gelu = torch.nn.functional.gelu
 

@@ -16,8 +16,8 @@ from kernels.softmax import (
     softmax_pieces_kernel,
     softmax_row_kernel,
 )
-from lab.bench import Recipe, TorchCompiled, Unavailable, Workload
 from lab.device import DEVICE, GPU
+from lab.measure.recipe import Recipe, TorchCompiled, Unavailable, Workload
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LONGEST = 32768  # lanes of one block: twice as many elements leave a program no registers

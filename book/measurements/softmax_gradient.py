@@ -3,8 +3,8 @@
 import torch
 
 from kernels.softmax import softmax, softmax_bytes, softmax_flops
-from lab.bench import Recipe, Unavailable, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, Unavailable, Workload
 
 
 def rows_and_gradient(M: int, N: int) -> Workload:

@@ -4,8 +4,8 @@ import torch
 import triton
 
 from kernels.vector_add import BLOCK, vector_add, vector_add_bytes, vector_add_flops, vector_add_kernel
-from lab.bench import Recipe, TorchCompiled, Unavailable, Workload
 from lab.device import DEVICE
+from lab.measure.recipe import Recipe, TorchCompiled, Unavailable, Workload
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

@@ -28,7 +28,7 @@ from lab.notebook import CourseError, in_notebook
 from lab.words import SHOWN, article, capital, code_marked, counted, place_of
 
 if TYPE_CHECKING:
-    from lab.exercise import Task
+    from lab.task import Task
 
 BLANK = "____"
 PATIENCE = 2.0  # seconds before a person is told what they wait for
@@ -211,7 +211,7 @@ def judge(
     becomes a verdict.
     """
     if isinstance(task, str):
-        from lab.exercise import find_task
+        from lab.task import find_task
 
         task = find_task(task)
     verdict = Verdict(task.name, False, 0, len(task.cases))
@@ -344,7 +344,8 @@ def check(task_name: str, function: Callable) -> None:
 
     Never raises, so that a notebook runs on; except for nbgrader, to which whatever does not raise is right.
     """
-    from lab.exercise import UnknownTask, record
+    from lab.progress import record
+    from lab.task import UnknownTask
 
     waiting = Waiting()
     try:

@@ -11,7 +11,7 @@ from lab.check.inputs import Frozen, FrozenTensor, LiveInputs, freeze
 from lab.device import DEVICE
 
 if TYPE_CHECKING:
-    from lab.exercise import Case, Task
+    from lab.task import Case, Task
 
 FEW_ROUNDINGS = 4 * torch.finfo(torch.float32).eps  # relative
 UNDERFLOW = 2.0**-100  # absolute: the smallest normal number of float32, 2**-126, times factors of up to 2**26

@@ -1,4 +1,4 @@
-"""The course's figures, drawn as SVG from traces (`lab.trace`) and recorded measurements (`lab.bench`).
+"""The course's figures, drawn as SVG from traces (`lab.trace`) and recorded measurements (`lab.measure`).
 
 Every function returns a `Figure`. Text and axes take the page's own font and colour, so that a figure sits as well on a
 light page as on a dark one, and equal data give equal bytes on every machine: notebooks with figures can be compared.

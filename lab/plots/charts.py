@@ -102,7 +102,7 @@ def throughput(
 ) -> Figure:
     """Draw speed over size, one line a variant, with the band from the 20th to the 80th percentile.
 
-    rows: `lab.bench` rows of one operation. variants: which to draw, by default all but the roof and single calls.
+    rows: `lab.measure` rows of one operation. variants: which to draw, by default all but the roof and single calls.
     x: a size of the shape or `bytes`, by default the size that varies. y: `gb_per_s` or `tflop_per_s`.
     roof: a variant drawn as the limit, or a number in the unit of y. launch_bound: shade the sizes below this one,
     where launching takes the time.
@@ -226,7 +226,7 @@ def _label_ends(canvas: Canvas, axes: _Axes, ends: Mapping, styles: Mapping, roo
 
 
 def _corner(canvas: Canvas, rows: Sequence, y: float) -> str:
-    from lab.bench import describe  # lab.bench imports torch, which no other figure needs
+    from lab.measure import describe  # lab.measure imports torch, which no other figure needs
 
     note = describe(rows)
     canvas.text(WIDTH, y, note, size=8.5, anchor="end", faint=True)
@@ -253,11 +253,11 @@ def ladder(
 ) -> Figure:
     """Draw the versions of one kernel as bars, in order, each with its gain over the one before; peers are lines.
 
-    rows: `lab.bench` rows of one shape and dtype. variants: the rungs in order, by default all but `peers`.
+    rows: `lab.measure` rows of one shape and dtype. variants: the rungs in order, by default all but `peers`.
     """
     speeds = {row.variant: getattr(row, y) for row in rows}
     if len(speeds) != len(rows):
-        raise ValueError("several rows have one variant: choose one shape and one dtype, as with lab.bench.select")
+        raise ValueError("several rows have one variant: choose one shape and one dtype, as with lab.measure.select")
     rungs = list(variants or [name for name in speeds if name not in peers and not name.endswith("_call")])
     lines = [name for name in speeds if name in peers and name not in rungs]
     if missing := [name for name in rungs if name not in speeds]:

@@ -6,7 +6,8 @@ import pytest
 
 from classroom.assemble import assemble
 from classroom.assignment import assignment_of
-from lab.exercise import ANSWER, answers_of, blank_source, find_exercise, solved_form
+from lab.generate import ANSWER, answers_of, blank_source, solved_form
+from lab.task import find_exercise
 
 EXERCISE = find_exercise("vector_add")
 TEMPLATE = assignment_of(EXERCISE).notebook()

@@ -13,11 +13,13 @@ import pytest
 from classroom import assignment as assignments
 from classroom.assignment import load_assignment, make_assignment
 from classroom.withhold import copy_without_solutions
-from lab import exercise, notebook
+from lab import notebook
+from lab.generate import CHECK, answers_of, blank_form, solved_form
 from lab.notebook import CourseError
+from lab.task import Exercise, exercises, find_exercise
 
 ROOT = Path(__file__).parents[2]
-EXERCISE = exercise.find_exercise("vector_add")
+EXERCISE = find_exercise("vector_add")
 NAME = EXERCISE.name
 
 
@@ -31,12 +33,12 @@ def handed_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_hand_out_is_the_blank_exercise_with_what_counts(handed_out: Path):
     content = notebook.read(handed_out / f"{NAME}.ipynb")
-    assert exercise.answers_of(content) == exercise.answers_of(exercise.blank_form(EXERCISE))
+    assert answers_of(content) == answers_of(blank_form(EXERCISE))
     text = "\n".join(cell.source for cell in content.cells if cell.cell_type == "markdown")
     assert assignments.POLICY in text
     assert "2027-01-31 at 23:59" in text
     assert "(2.5 points)" in text and "(1 point)" not in text
-    checks = {cell.id: cell.metadata for cell in content.cells if cell.id.endswith(exercise.CHECK)}
+    checks = {cell.id: cell.metadata for cell in content.cells if cell.id.endswith(CHECK)}
     assert checks["scale_add-check"]["nbgrader"]["points"] == 2.5
 
 
@@ -132,7 +134,7 @@ def in_copy(copy: Path, *arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=copy, env=os.environ | own, capture_output=True, text=True, timeout=120)
 
 
-def answers_in(copy: Path, one: exercise.Exercise) -> dict[str, str]:
+def answers_in(copy: Path, one: Exercise) -> dict[str, str]:
     """Return task → what its answer cell in the copy's solution holds."""
     cells = jupytext.read(copy / "solutions" / f"{one.stem}.py", fmt="py:percent").cells
     return {cell.metadata["task"]: cell.source for cell in cells if "task" in cell.metadata}
@@ -140,11 +142,11 @@ def answers_in(copy: Path, one: exercise.Exercise) -> dict[str, str]:
 
 def test_no_answer_is_in_the_copy(copy: Path):
     everything = "\n".join(path.read_text(errors="replace") for path in copy.rglob("*") if path.is_file())
-    copied = [one for one in exercise.exercises() if (copy / "solutions" / one.script.name).exists()]
+    copied = [one for one in exercises() if (copy / "solutions" / one.script.name).exists()]
     assert EXERCISE in copied
     for one in copied:
-        solved = exercise.answers_of(exercise.solved_form(one))
-        blank = exercise.answers_of(exercise.blank_form(one))
+        solved = answers_of(solved_form(one))
+        blank = answers_of(blank_form(one))
         assert answers_in(copy, one) == blank
         assert not [task for task, answer in solved.items() if answer in everything or answer == blank[task]]
     assert not [name for name in ("solutions/wrong", ".git", "tests", "classroom") if (copy / name).exists()]
@@ -152,15 +154,17 @@ def test_no_answer_is_in_the_copy(copy: Path):
 
 def test_the_copy_judges_hints_and_resets_but_tells_no_solution(copy: Path):
     program = """
-from lab import exercise, notebook
-for one in exercise.exercises():
-    assert notebook.text_of(exercise.blank_form(one)) == one.path.read_text(), one
+from lab import notebook
+from lab.generate import CHECK, answers_of, blank_form, solved_form
+from lab.task import Exercise, exercises, find_exercise, find_task
+for one in exercises():
+    assert notebook.text_of(blank_form(one)) == one.path.read_text(), one
     for card in one.cards:
-        assert exercise.find_task(card.name).cases
+        assert find_task(card.name).cases
 """
     done = in_copy(copy, "-c", program)
     assert done.returncode == 0, done.stderr
-    told = in_copy(copy, "-m", "lab.cli", "solution", "scale_add", "--yes")
+    told = in_copy(copy, "-m", "tile.cli", "solution", "scale_add", "--yes")
     assert (told.returncode, told.stdout) == (1, "")
     assert "ask your teacher" in told.stderr
 
@@ -168,7 +172,7 @@ for one in exercise.exercises():
 def test_an_answer_passes_in_the_copy(copy: Path):
     (copy / "answer.py").write_text(
         "import lab.device\nimport torch, triton\nimport triton.language as tl\n"
-        + exercise.answers_of(exercise.solved_form(EXERCISE))["scale_add"]
+        + answers_of(solved_form(EXERCISE))["scale_add"]
         + '\n\nfrom lab.check import check\ncheck("scale_add", scale_add)\n'
     )
     done = in_copy(copy, "answer.py")

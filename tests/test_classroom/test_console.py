@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from classroom import sandbox
-from lab import exercise, notebook
+from lab import notebook
+from lab.generate import answers_of, blank_form, put_answers, solved_form
+from lab.task import find_exercise
 
 ROOT = Path(__file__).parents[2]
-EXERCISE = exercise.find_exercise("vector_add")
+EXERCISE = find_exercise("vector_add")
 NAME = EXERCISE.name
 
 
 def tile(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
     """Run `tile …`."""
     return subprocess.run(
-        [sys.executable, "-m", "lab.cli", *map(str, arguments)],
+        [sys.executable, "-m", "tile.cli", *map(str, arguments)],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         capture_output=True,
         text=True,
@@ -29,9 +31,9 @@ def tile(*arguments: object, **environment: str) -> subprocess.CompletedProcess:
 
 def hand_in(folder: Path, student: str, *tasks: str) -> None:
     """Write a submission in which these tasks are solved."""
-    content = exercise.blank_form(EXERCISE)
-    solved = exercise.answers_of(exercise.solved_form(EXERCISE))
-    exercise.put_answers(content, {task: solved[task] for task in tasks})
+    content = blank_form(EXERCISE)
+    solved = answers_of(solved_form(EXERCISE))
+    put_answers(content, {task: solved[task] for task in tasks})
     (folder / student).mkdir(parents=True, exist_ok=True)
     notebook.write(folder / student / f"{NAME}.ipynb", content)
 
@@ -84,7 +86,7 @@ def test_a_class_from_assignment_to_grades(tmp_path: Path):
 def test_a_mistake_is_one_message_and_a_status(tmp_path, monkeypatch, arguments: tuple, says: str):
     from typer.testing import CliRunner
 
-    from lab import cli
+    from tile import cli
 
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(cli.app, list(arguments))

@@ -13,7 +13,8 @@ from classroom.replay import Examiner, Judges, cells_remembered
 from classroom.sandbox import Limits
 from lab import notebook as notebooks
 from lab.device import ON_CPU
-from lab.exercise import ANSWER, find_exercise, find_task, put_answers, solved_form
+from lab.generate import ANSWER, put_answers, solved_form
+from lab.task import find_exercise, find_task
 
 CORPUS = Path(__file__).with_name("corpus")
 TASK = "scale_add"

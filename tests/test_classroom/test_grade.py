@@ -24,8 +24,9 @@ from classroom.sandbox import Limits, Sandbox
 from lab import notebook as notebooks
 from lab.check.isolation import Crashed
 from lab.device import ON_CPU
-from lab.exercise import ROOT, answers_of, exercises, find_exercise, put_answers, solved_form
-from lab.notebook import CourseError
+from lab.generate import answers_of, put_answers, solved_form
+from lab.notebook import ROOT, CourseError
+from lab.task import exercises, find_exercise
 
 EXERCISE = find_exercise("vector_add")
 ASSIGNMENT = assignment_of(EXERCISE)

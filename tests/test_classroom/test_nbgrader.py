@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import exercise, notebook
+from lab import notebook
+from lab.generate import answers_of, blank_form, put_answers, solved_form
+from lab.task import find_exercise
 
 ROOT = Path(__file__).parents[2]
 NAME = "01_vector_add"
@@ -41,19 +43,19 @@ def nbgrader(folder: Path, *arguments: str) -> str:
 
 @pytest.mark.slow
 def test_nbgrader_generates_and_marks_an_exercise(tmp_path: Path):
-    one = exercise.find_exercise(NAME)
+    one = find_exercise(NAME)
     source = tmp_path / "source" / "one" / f"{NAME}.ipynb"
     source.parent.mkdir(parents=True)
     shutil.copy(one.path, source)
     nbgrader(tmp_path, "generate_assignment", "one", "--create")
     released = notebook.read(tmp_path / "release" / "one" / source.name)
-    assert exercise.answers_of(released) == exercise.answers_of(exercise.blank_form(one))
+    assert answers_of(released) == answers_of(blank_form(one))
 
-    solved = exercise.answers_of(exercise.solved_form(one))
+    solved = answers_of(solved_form(one))
     tasks = list(solved)
     half = {task: solved[task] for task in tasks[:2]}
     for student, answers in {"all": solved, "half": half, "none": {}}.items():
-        exercise.put_answers(released, answers)
+        put_answers(released, answers)
         if student == "none":  # a check that is edited away comes back
             next(cell for cell in released.cells if cell.id == f"{tasks[0]}-check").source = "pass"
         notebook.write(tmp_path / "submitted" / student / "one" / source.name, released)

@@ -5,14 +5,14 @@ import sys
 import pytest
 import torch
 
-from lab import exercise
 from lab.device import DEVICE, ON_CPU
+from lab.task import exercises, find_exercise, find_task, wrong_answers
 from lab.trace import trace
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU")]
 
-EXERCISES = exercise.exercises()
-WRONG = [answer for one in EXERCISES for answer in exercise.wrong_answers(one.stem)]
+EXERCISES = exercises()
+WRONG = [answer for one in EXERCISES for answer in wrong_answers(one.stem)]
 ANSWERS = [(card.name, None) for one in EXERCISES for card in one.cards]
 # Where programs race, or lanes of one, a GPU may do anything.
 ANSWERS += [(answer.task, answer.function) for answer in WRONG if answer.reason not in ("race", "order")]
@@ -36,8 +36,8 @@ def filled_memory():
 @pytest.mark.parametrize("answer", ANSWERS, ids=name_of)
 def test_a_gpu_gives_what_the_machine_gives(answer: tuple):
     name, function = answer
-    task = exercise.find_task(name)
-    function = function or getattr(sys.modules[f"solutions.{exercise.find_exercise(name).stem}"], name)
+    task = find_task(name)
+    function = function or getattr(sys.modules[f"solutions.{find_exercise(name).stem}"], name)
     compared = 0
     for case in task.cases:
         here = run_on_machine(function, case)

@@ -8,23 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from lab import exercise, notebook
+from lab import notebook
 from lab.check import judge
+from lab.generate import ANSWER, BLANK, answers_of, blank_form, solved_form
+from lab.task import Exercise, WrongAnswer, exercises, find_exercise, find_task, wrong_answers
 
 ROOT = Path(__file__).parents[2]
-EXERCISES = exercise.exercises()
+EXERCISES = exercises()
 TASKS = [card.name for one in EXERCISES for card in one.cards]
-WRONG = [answer for one in EXERCISES for answer in exercise.wrong_answers(one.stem)]
+WRONG = [answer for one in EXERCISES for answer in wrong_answers(one.stem)]
 
 
 def module_of(task: str):
     """Return the solution's module, which finding the task has imported."""
-    return sys.modules[f"solutions.{exercise.find_exercise(task).stem}"]
+    return sys.modules[f"solutions.{find_exercise(task).stem}"]
 
 
 def blank_function(task: str, folder: Path):
     """Return the task's function as the learner finds it, defined in a file so that its source can be read."""
-    blank = exercise.answers_of(exercise.blank_form(exercise.find_exercise(task)))[task]
+    blank = answers_of(blank_form(find_exercise(task)))[task]
     path = folder / f"{task}.py"
     path.write_text(blank)
     space = {name: value for name, value in vars(module_of(task)).items() if name in ("torch", "triton", "tl")}
@@ -34,10 +36,10 @@ def blank_function(task: str, folder: Path):
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
-def test_regenerating_changes_nothing(one: exercise.Exercise):
-    fresh = exercise.blank_form(one)
+def test_regenerating_changes_nothing(one: Exercise):
+    fresh = blank_form(one)
     committed = notebook.read(one.path)
-    answered = exercise.answers_of(fresh) != exercise.answers_of(committed)
+    answered = answers_of(fresh) != answers_of(committed)
     if answered and without_answers(fresh) == without_answers(committed) and not os.environ.get("CI"):
         pytest.skip("this exercise holds a learner's answers, and nothing else differs")
     assert one.path.read_text(encoding="utf-8") == notebook.text_of(fresh), "run `tile generate`"
@@ -45,51 +47,51 @@ def test_regenerating_changes_nothing(one: exercise.Exercise):
 
 def without_answers(content) -> list[tuple[str, str]]:
     """Return id and source of the cells that a learner has no need to change."""
-    return [(cell.id, cell.source) for cell in content.cells if not cell.id.endswith(exercise.ANSWER)]
+    return [(cell.id, cell.source) for cell in content.cells if not cell.id.endswith(ANSWER)]
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_solution_passes(task: str):
-    exercise.find_task(task)
+    find_task(task)
     verdict = judge(task, getattr(module_of(task), task))
     assert verdict.passed, verdict.message
-    assert verdict.cases_passed == verdict.cases_total == len(exercise.find_task(task).cases)
+    assert verdict.cases_passed == verdict.cases_total == len(find_task(task).cases)
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_the_unsolved_task_names_its_blank(task: str, tmp_path: Path):
-    exercise.find_task(task)
+    find_task(task)
     verdict = judge(task, blank_function(task, tmp_path))
     assert (verdict.passed, verdict.reason) == (False, "blank")
-    assert exercise.BLANK in verdict.message
+    assert BLANK in verdict.message
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=lambda answer: f"{answer.task}-{answer.function.__name__}")
-def test_a_wrong_answer_is_rejected_for_its_reason(answer: exercise.WrongAnswer):
+def test_a_wrong_answer_is_rejected_for_its_reason(answer: WrongAnswer):
     verdict = judge(answer.task, answer.function)
     assert not verdict.passed
     assert verdict.reason == answer.reason, verdict.message
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
-def test_every_task_has_wrong_answers(one: exercise.Exercise):
-    answers = exercise.wrong_answers(one.stem)
+def test_every_task_has_wrong_answers(one: Exercise):
+    answers = wrong_answers(one.stem)
     assert {answer.task for answer in answers} == {card.name for card in one.cards}
     assert len(answers) >= 15
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
-def test_every_code_cell_has_a_count_so_that_nbval_compares_it(one: exercise.Exercise):
-    cells = [cell for cell in exercise.blank_form(one).cells if cell.cell_type == "code"]
+def test_every_code_cell_has_a_count_so_that_nbval_compares_it(one: Exercise):
+    cells = [cell for cell in blank_form(one).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
-def test_nbval_passes_exactly_when_the_exercise_is_solved(one: exercise.Exercise, tmp_path: Path):
-    notebook.write(tmp_path / "solved.ipynb", exercise.solved_form(one))
-    notebook.write(tmp_path / "blank.ipynb", exercise.blank_form(one))
+def test_nbval_passes_exactly_when_the_exercise_is_solved(one: Exercise, tmp_path: Path):
+    notebook.write(tmp_path / "solved.ipynb", solved_form(one))
+    notebook.write(tmp_path / "blank.ipynb", blank_form(one))
     counts = {name: nbval_counts(tmp_path / f"{name}.ipynb") for name in ("solved", "blank")}
-    cells = sum(cell.cell_type == "code" for cell in exercise.blank_form(one).cells)
+    cells = sum(cell.cell_type == "code" for cell in blank_form(one).cells)
     assert counts["solved"] == {"passed": cells}
     assert counts["blank"] == {"passed": cells - len(one.cards), "failed": len(one.cards)}
 

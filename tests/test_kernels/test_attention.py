@@ -35,7 +35,7 @@ from kernels.launch import looks
 from lab.check import judge
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 from lab.trace import trace
 
 INF, NAN = float("inf"), float("nan")

@@ -32,8 +32,8 @@ from kernels.dropout import (
 from lab.check import judge
 from lab.compiler import compiled
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
-from lab.memory import kept_bytes
+from lab.measure.memory import kept_bytes
+from lab.task import Case, Task
 from lab.trace import trace
 
 SHARE = 8 * CALLS  # elements of one program

@@ -45,8 +45,8 @@ from kernels.gelu import (
 from lab.check import judge
 from lab.compiler import CompileError, compiled
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
-from lab.memory import kept_bytes
+from lab.measure.memory import kept_bytes
+from lab.task import Case, Task
 from lab.trace import trace
 
 INF, NAN = math.inf, math.nan

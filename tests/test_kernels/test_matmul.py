@@ -30,11 +30,11 @@ from kernels.matmul import (
     shared_bytes,
     tile_origin,
 )
-from lab.cache import grouped
 from lab.check import judge
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
+from lab.measure.cache import grouped
+from lab.task import Case, Task
 
 
 def values(generator: torch.Generator, *shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -30,7 +30,7 @@ from kernels.softmax import (
 from lab.check import judge
 from lab.compiler import compiled
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 from lab.trace import trace
 
 INF, NAN = float("inf"), float("nan")

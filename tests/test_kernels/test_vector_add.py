@@ -19,7 +19,7 @@ from kernels.vector_add import (
 from lab.check import judge
 from lab.compiler import compiled
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 from lab.trace import trace
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lab.check import judge
 from lab.device import ON_CPU
-from lab.exercise import find_task
+from lab.task import find_task
 from solutions import vector_add as right
 
 import triton  # isort: skip

@@ -19,7 +19,7 @@ from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, Result
 from lab.device import DEVICE, ON_CPU
-from lab.exercise import Case, Task
+from lab.task import Case, Task
 
 import triton  # isort: skip
 import triton.language as tl  # isort: skip
@@ -927,8 +927,8 @@ def test_evidence_travels_as_plain_text():
 def test_check_prints_one_line_and_records(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TILE_STATE", str(tmp_path))
     recorded = []
-    monkeypatch.setattr("lab.exercise.find_task", lambda name: SCALE_ADD)
-    monkeypatch.setattr("lab.exercise.record", lambda task, answer="": recorded.append((task, answer)))
+    monkeypatch.setattr("lab.task.find_task", lambda name: SCALE_ADD)
+    monkeypatch.setattr("lab.progress.record", lambda task, answer="": recorded.append((task, answer)))
     checking.check("scale_add", scale_add)
     assert capsys.readouterr() == ("scale_add: 4 of 4 cases pass\n", "")
     assert recorded[0][0] == "scale_add" and "def scale_add_kernel" in recorded[0][1]

@@ -8,8 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from lab import exercise, notebook
+from lab import generate, notebook, task
+from lab import progress as progress_module
+from lab.generate import blank_form, blank_source, put_answers, read_answers, read_script, solved_source
 from lab.notebook import CourseError
+from lab.progress import hint, next_page, progress, record, reset, solution
+from lab.task import UnknownTask, exercises, find_card, find_exercise, find_task, spelt
 
 ROOT = Path(__file__).parents[2]
 STEM = "vector_add"
@@ -21,7 +25,8 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the exercises with a learner's state of its own."""
     for folder in ("solutions", "exercises"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(exercise, "ROOT", tmp_path)
+    for module in (generate, notebook, progress_module, task):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setenv("TILE_STATE", str(tmp_path / ".tile"))
     return tmp_path
 
@@ -29,7 +34,7 @@ def course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def write_answer(path: Path, task: str, source: str) -> None:
     """Do as a learner does: change one answer cell."""
     learner = notebook.read(path)
-    assert not exercise.put_answers(learner, {task: source})
+    assert not put_answers(learner, {task: source})
     notebook.write(path, learner)
 
 
@@ -43,12 +48,12 @@ def write_answer(path: Path, task: str, source: str) -> None:
     ],
 )
 def test_a_noted_line_becomes_its_blank_form(line: str, blank: str):
-    assert exercise.blank_source(line) == blank
-    assert "# blank" not in exercise.solved_source(line)
+    assert blank_source(line) == blank
+    assert "# blank" not in solved_source(line)
 
 
 def test_specs_are_read_without_torch():
-    program = "import sys; from lab import exercise; print(len(exercise.exercises()[0].cards), 'torch' in sys.modules)"
+    program = "import sys; from lab.task import exercises; print(len(exercises()[0].cards), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     cards, torch = done.stdout.split()
     assert int(cards) >= 3, done.stderr
@@ -56,81 +61,81 @@ def test_specs_are_read_without_torch():
 
 
 def test_static_reading_agrees_with_the_tasks():
-    for one in exercise.exercises():
+    for one in exercises():
         for card in one.cards:
-            task = exercise.find_task(card.name)
+            task = find_task(card.name)
             assert (task.name, task.title, task.points, task.hints) == tuple(card)
 
 
 def test_an_unknown_task_names_the_closest():
-    with pytest.raises(exercise.UnknownTask, match="`scale_ad`.*`scale_add`.*tile progress"):
-        exercise.find_task("scale_ad")
+    with pytest.raises(UnknownTask, match="`scale_ad`.*`scale_add`.*tile progress"):
+        find_task("scale_ad")
 
 
 @pytest.mark.parametrize("name", ["vector_add", "01_vector_add", "exercises/01_vector_add.ipynb", "row_add"])
 def test_an_exercise_answers_to_several_names(name: str):
-    assert exercise.find_exercise(name).stem == STEM
+    assert find_exercise(name).stem == STEM
 
 
 def test_ids_tell_task_and_role_and_are_unique():
-    cells = exercise.read_script(exercise.find_exercise(STEM)).cells
+    cells = read_script(find_exercise(STEM)).cells
     ids = [cell.id for cell in cells]
     assert len(set(ids)) == len(ids)
     assert {f"{TASK}-text", f"{TASK}-answer", f"{TASK}-check", "start-text", "end-text"} <= set(ids)
 
 
 def test_specs_stay_out_of_the_notebook():
-    text = notebook.text_of(exercise.blank_form(exercise.find_exercise(STEM)))
+    text = notebook.text_of(blank_form(find_exercise(STEM)))
     assert "Task(" not in text
     assert "# blank" not in text
     assert "reference" not in text
 
 
 def test_hints_come_one_by_one(course: Path, capsys: pytest.CaptureFixture):
-    hints = exercise.find_card(TASK).hints
+    hints = find_card(TASK).hints
     for tier in range(3):
-        exercise.hint(TASK)
+        hint(TASK)
         assert hints[tier] in capsys.readouterr().out
-    exercise.hint(TASK)
+    hint(TASK)
     told = capsys.readouterr().out
     assert hints[2] in told
     assert f"tile solution {TASK} --yes" in told
 
 
 def test_advice_is_spelt_for_where_the_reader_is(course: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(exercise.shutil, "which", lambda name: None)
-    assert exercise.spelt("reset", TASK) == f"`.venv/bin/tile reset {TASK}`"
-    monkeypatch.setattr(exercise.shutil, "which", lambda name: f"/bin/{name}")
-    assert exercise.spelt("solution", TASK, "--yes") == f"`tile solution {TASK} --yes`"
-    monkeypatch.setattr(exercise.notebooks, "in_notebook", lambda: True)
-    assert exercise.spelt("progress") == "`progress()`"
-    assert exercise.spelt("solution", TASK, "--yes") == f'`solution("{TASK}", anyway=True)`'
+    monkeypatch.setattr(task.shutil, "which", lambda name: None)
+    assert spelt("reset", TASK) == f"`.venv/bin/tile reset {TASK}`"
+    monkeypatch.setattr(task.shutil, "which", lambda name: f"/bin/{name}")
+    assert spelt("solution", TASK, "--yes") == f"`tile solution {TASK} --yes`"
+    monkeypatch.setattr(task, "in_notebook", lambda: True)
+    assert spelt("progress") == "`progress()`"
+    assert spelt("solution", TASK, "--yes") == f'`solution("{TASK}", anyway=True)`'
 
 
 def test_all_hints_at_once(course: Path, capsys: pytest.CaptureFixture):
-    exercise.hint(TASK, every=True)
+    hint(TASK, every=True)
     told = capsys.readouterr().out
-    assert all(text in told for text in exercise.find_card(TASK).hints)
+    assert all(text in told for text in find_card(TASK).hints)
 
 
 def test_a_solution_waits_until_the_task_is_passed(course: Path, capsys: pytest.CaptureFixture):
     with pytest.raises(CourseError, match="not passed yet.*tile hint"):
-        exercise.solution(TASK)
-    exercise.record(TASK, "answer")
-    exercise.solution(TASK)
+        solution(TASK)
+    record(TASK, "answer")
+    solution(TASK)
     assert "mask = offs < n\n" in capsys.readouterr().out
 
 
 def test_a_recorded_pass_shows_and_leads_on(course: Path, capsys: pytest.CaptureFixture):
-    assert exercise.next_page() == Path("notebooks/01_vector_add.ipynb")
-    exercise.record(TASK, "answer")
-    exercise.progress()
+    assert next_page() == Path("notebooks/01_vector_add.ipynb")
+    record(TASK, "answer")
+    progress()
     told = capsys.readouterr().out
     assert "passed" in told
-    points = sum(card.points for one in exercise.exercises() for card in one.cards)
+    points = sum(card.points for one in exercises() for card in one.cards)
     assert f"1 of {points} points" in told
     assert "`three_way_add`" in told
-    assert exercise.next_page() == Path("exercises/01_vector_add.ipynb")
+    assert next_page() == Path("exercises/01_vector_add.ipynb")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +145,7 @@ def test_damaged_progress_is_kept_aside(course: Path, capsys: pytest.CaptureFixt
     path = course / ".tile" / "progress.json"
     path.parent.mkdir()
     path.write_text(text)
-    exercise.record(TASK, "answer")
+    record(TASK, "answer")
     assert TASK in json.loads(path.read_text())["passed"]
     assert "damaged" in capsys.readouterr().err
     (kept,) = (course / ".tile" / "backups").rglob("progress.json")
@@ -152,19 +157,19 @@ def test_progress_that_cannot_be_saved_says_so_and_goes_on(course: Path, monkeyp
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(notebook, "write_text", refuse)
-    exercise.record(TASK, "answer")
+    record(TASK, "answer")
     assert "not saved" in capsys.readouterr().err
 
 
 def test_reset_of_a_task_leaves_the_others_alone(course: Path, capsys: pytest.CaptureFixture):
     path = course / "exercises" / "01_vector_add.ipynb"
-    blank = exercise.read_answers(path)
+    blank = read_answers(path)
     write_answer(path, TASK, "mine")
     write_answer(path, "row_add", "also mine")
-    exercise.reset(TASK)
-    assert exercise.read_answers(path) == blank | {"row_add": "also mine"}
+    reset(TASK)
+    assert read_answers(path) == blank | {"row_add": "also mine"}
     (backup,) = (course / ".tile" / "backups").rglob("*.ipynb")
-    assert exercise.read_answers(backup)[TASK] == "mine"
+    assert read_answers(backup)[TASK] == "mine"
     assert str(backup) in capsys.readouterr().out
 
 
@@ -172,8 +177,8 @@ def test_reset_restores_a_damaged_notebook_and_keeps_it(course: Path):
     path = course / "exercises" / "01_vector_add.ipynb"
     path.write_bytes(b"\xff{ not a notebook")
     with pytest.raises(CourseError, match="damaged.*tile reset 01_vector_add"):
-        exercise.reset(TASK)
-    exercise.reset(STEM)
+        reset(TASK)
+    reset(STEM)
     assert path.read_bytes() == (ROOT / "exercises" / "01_vector_add.ipynb").read_bytes()
     (backup,) = (course / ".tile" / "backups").rglob("*.ipynb")
     assert backup.read_bytes() == b"\xff{ not a notebook"
@@ -185,8 +190,8 @@ def test_reset_without_a_backup_changes_nothing(course: Path, monkeypatch: pytes
     (course / "file").write_text("no folder")
     monkeypatch.setenv("TILE_STATE", str(course / "file"))
     with pytest.raises(CourseError, match="no backup could be made"):
-        exercise.reset(STEM)
-    assert exercise.read_answers(path)[TASK] == "mine"
+        reset(STEM)
+    assert read_answers(path)[TASK] == "mine"
 
 
 def test_reset_on_a_read_only_disk_changes_nothing(course: Path, monkeypatch: pytest.MonkeyPatch):
@@ -198,5 +203,5 @@ def test_reset_on_a_read_only_disk_changes_nothing(course: Path, monkeypatch: py
 
     monkeypatch.setattr(notebook.os, "replace", refuse)
     with pytest.raises(CourseError, match="is as it was: Read-only file system"):
-        exercise.reset(STEM)
-    assert exercise.read_answers(path)[TASK] == "mine"
+        reset(STEM)
+    assert read_answers(path)[TASK] == "mine"

@@ -14,9 +14,9 @@ import pytest
 import torch
 import triton
 
-from lab.bench import Row
-from lab.cache import grouped
 from lab.device import DEVICE, ON_CPU, gpu_named
+from lab.measure.cache import grouped
+from lab.measure.rows import Row
 from lab.plots import (
     Figure,
     access_map,

@@ -1,7 +1,7 @@
 """What the GPU compiler makes of a kernel, on a machine with or without a GPU.
 
 `compiled(kernel, *arguments)` gives every stage from Triton's own IR to machine code, and the registers, shared memory
-and occupancy that decide how fast it can be. A helper process does the work (`lab.compiler_worker`), so that whatever
+and occupancy that decide how fast it can be. A helper process does the work (`lab.compiler.worker`), so that whatever
 crashes or hangs the compiler ends that process alone; it starts at first use, or ahead of time by `start()`.
 """
 
@@ -20,8 +20,8 @@ from functools import cached_property
 import triton
 from triton.runtime.jit import JITFunction
 
-from lab.compiler_link import Parcel, Worker
-from lab.listing import contains_in_order, keep_lines, mnemonic, readable_lines
+from lab.compiler.link import Parcel, Worker
+from lab.compiler.listing import contains_in_order, keep_lines, mnemonic, readable_lines
 from lab.refusal import advice_on, useful_part
 from lab.show import place
 

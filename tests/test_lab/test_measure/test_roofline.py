@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from lab.device import HARDWARE, gpu_named
-from lab.roofline import arithmetic_ms, balance, memory_ms, predicted_ms, roof_share
+from lab.measure.roofline import arithmetic_ms, balance, memory_ms, predicted_ms, roof_share
 
 H200 = gpu_named("h200")
 

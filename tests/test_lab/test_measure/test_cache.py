@@ -1,6 +1,6 @@
 """The model of a cache, on cases small enough to count by hand."""
 
-from lab.cache import fetched, grouped, in_step
+from lab.measure.cache import fetched, grouped, in_step
 
 
 def test_orders():

@@ -17,8 +17,11 @@ from typing import Annotated
 
 import typer
 
-from lab import exercise, notebook
-from lab.notebook import CourseError
+from lab import notebook
+from lab import progress as learner
+from lab.generate import generate as write_exercise
+from lab.notebook import ROOT, CourseError
+from lab.task import exercises, find_exercise
 
 FIRST_PORT = 8888
 START_SECONDS = 60
@@ -63,9 +66,9 @@ def lab(
     for path in own_notebooks():
         trust(path)
     port, token = free_port(port, ip), secrets.token_hex(16)
-    page = exercise.next_page()
+    page = learner.next_page()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server ends as well
-    server = subprocess.Popen(jupyter_command(ip, port), cwd=exercise.ROOT, env=os.environ | {"JUPYTER_TOKEN": token})
+    server = subprocess.Popen(jupyter_command(ip, port), cwd=ROOT, env=os.environ | {"JUPYTER_TOKEN": token})
     address = f"http://127.0.0.1:{port}/lab/tree/{page.as_posix()}?token={token}"
     try:
         wait_until_up(server, port)
@@ -125,7 +128,7 @@ def has_screen() -> bool:
 
 def own_notebooks() -> list[Path]:
     """Return the course's own notebooks: their scripts, such as the figure one steps through, may run."""
-    return sorted(path for folder in ("notebooks", "exercises") for path in (exercise.ROOT / folder).glob("*.ipynb"))
+    return sorted(path for folder in ("notebooks", "exercises") for path in (ROOT / folder).glob("*.ipynb"))
 
 
 def trust(path: Path) -> None:
@@ -141,7 +144,7 @@ def trust(path: Path) -> None:
 @app.command()
 def progress() -> None:
     """Show each chapter's tasks, your points and the next step."""
-    exercise.progress()
+    learner.progress()
 
 
 @app.command()
@@ -150,13 +153,13 @@ def hint(
     every: Annotated[bool, typer.Option("--all", help="Show all three hints.")] = False,
 ) -> None:
     """Show the next hint: a question, a nudge, the answer's shape."""
-    exercise.hint(task, every)
+    learner.hint(task, every)
 
 
 @app.command()
 def reset(name: Annotated[str, typer.Argument(help="An exercise or a task.", metavar="EXERCISE_OR_TASK")]) -> None:
     """Put back the blanks, after a backup of what you wrote."""
-    exercise.reset(name)
+    learner.reset(name)
 
 
 @app.command()
@@ -165,13 +168,13 @@ def solution(
     yes: Annotated[bool, typer.Option("--yes", help="Show it even if the task is not passed.")] = False,
 ) -> None:
     """Show how we solved a task you have passed."""
-    exercise.solution(task, yes)
+    learner.solution(task, yes)
 
 
 @app.command()
 def update() -> None:
     """Take the newest version of the course and keep your answers."""
-    from lab.update import update
+    from tile.update import update
 
     update()
 
@@ -183,11 +186,11 @@ def generate(
     ] = None,
 ) -> None:
     """Write exercises/ anew from solutions/ (for authors)."""
-    chosen = [exercise.find_exercise(name) for name in names] if names else exercise.exercises()
+    chosen = [find_exercise(name) for name in names] if names else exercises()
     for one in chosen:
         with bar(one.name) as report:
-            changed = exercise.generate(one, report)
-        typer.echo(f"{one.path.relative_to(exercise.ROOT)}: {'written' if changed else 'unchanged'}")
+            changed = write_exercise(one, report)
+        typer.echo(f"{one.path.relative_to(ROOT)}: {'written' if changed else 'unchanged'}")
 
 
 @app.command()
@@ -197,7 +200,7 @@ def execute(
     ] = None,
 ) -> None:
     """Run chapters and store their outputs (for authors)."""
-    for path in paths or sorted((exercise.ROOT / "notebooks").glob("*.ipynb")):
+    for path in paths or sorted((ROOT / "notebooks").glob("*.ipynb")):
         with bar(path.stem) as report:
             changed = notebook.execute(path.resolve(), report)
         typer.echo(f"{path.name}: {'written' if changed else 'unchanged'}")
@@ -220,12 +223,9 @@ def measure(
     commit: Annotated[str | None, typer.Option(help="The commit to note, where there is no .git.")] = None,
 ) -> None:
     """Time a kernel beside its peers on this machine's GPU and record the rows."""
-    from lab import bench
+    from lab.measure import record
 
-    try:
-        bench.measure(stem, out=out, commit=commit)
-    except (bench.MeasurementRefused, bench.NoRecord) as error:
-        raise CourseError(str(error)) from None
+    record.measure(stem, out=out, commit=commit)
 
 
 # For teachers

@@ -1,272 +1,29 @@
-"""Measured speed: rows recorded on a GPU for everyone to read, and the one way in which they are recorded.
+"""The one way in which times are recorded: a recipe's variants, each checked first, by turns on a CUDA GPU."""
 
-A recipe, `book/measurements/<stem>.py`, says what is timed. `measure` times it on a CUDA GPU and writes
-`book/measurements/<gpu>/<stem>.csv`; `recorded` reads those rows anywhere.
-"""
-
-import csv
-import difflib
-import importlib.util
 import math
 import os
-import re
 import subprocess
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import triton
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lab.device import DEVICE, GPU, ON_CPU, REFERENCE_GPU
-from lab.notebook import CourseError
-from lab.roofline import arithmetic_ms, roof_share
-from lab.stopwatch import Stopwatch, copy_of, spread, timed
+from lab.device import DEVICE, GPU, ON_CPU
+from lab.measure.page import write_page
+from lab.measure.recipe import MeasurementRefused, Recipe, TorchCompiled, Unavailable, Workload, recipe
+from lab.measure.roofline import arithmetic_ms, roof_share
+from lab.measure.rows import MEASUREMENTS, ROOF, Row, describe, gpu_key, standings, write_rows
+from lab.measure.stopwatch import Stopwatch, copy_of, spread, timed
+from lab.notebook import ROOT
 
-ROOT = Path(__file__).parents[1]
-MEASUREMENTS = ROOT / "book" / "measurements"
-
-OURS = "triton"  # the variant of the host function that the course ships
-ROOF = "copy"  # the variant that moves the same bytes and does nothing else
-# The variants that others wrote; every further one is a rung of our own ladder.
-PEERS = ("torch", "torch_compile", "cublas", "sdpa_flash", "sdpa_cudnn", "flex", "liger")
 TORCH_TOLERANCE = 0.05  # of the elements: torch's error sets the others' tolerance, so its own is a check for sense
 ROOF_TOLERANCE = 1.10  # a copy writes half of its bytes; an operation that mostly reads may pass it by a few percent
-
-
-class MeasurementRefused(CourseError):
-    """A measurement that would mislead, or that cannot be made here; the message says why and what to do."""
-
-
-class NoRecord(CourseError):
-    """No run of this operation was recorded on this GPU."""
-
-
-class Unavailable(Exception):
-    """Raised by a recipe's variant that cannot run here or at this size; its message is the reason."""
-
-
-# Rows
-
-
-@dataclass(frozen=True)
-class Row:
-    """One variant at one size: a line of `book/measurements/<gpu>/<stem>.csv`."""
-
-    op: str
-    variant: str
-    shape: str  # "M=4096,N=8192"
-    dtype: str  # "fp32", "tf32", "bf16", "fp16", "fp8"
-    median_ms: float
-    p20_ms: float
-    p80_ms: float
-    bytes: int  # that must cross device memory once
-    flops: int
-    gb_per_s: float  # 10**9 bytes a second
-    tflop_per_s: float
-    roof_share: float  # 1 is the speed of a copy of the same bytes, or the GPU's peak arithmetic if that is slower
-    gpu: str
-    driver: str
-    torch: str
-    triton: str
-    date: str  # ISO 8601
-    commit: str
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The shape as numbers: {"M": 4096, "N": 8192}."""
-        return {name: int(size) for name, size in (part.split("=") for part in self.shape.split(","))}
-
-
-COLUMNS = tuple(column.name for column in fields(Row))
-
-
-def recorded(stem: str, gpu: str | None = None, folder: Path = MEASUREMENTS) -> list[Row]:
-    """Return the rows recorded for one operation on one GPU. Raises NoRecord when there are none.
-
-    gpu: the folder's name, such as "h200"; None for the GPU of this machine if it was measured, else the reference GPU.
-    """
-    if gpu is None:
-        here = gpu_key(GPU.name)
-        gpu = here if (folder / here / f"{stem}.csv").exists() else REFERENCE_GPU
-    path = folder / gpu / f"{stem}.csv"
-    if not path.exists():
-        others = sorted(file.parent.name for file in folder.glob(f"*/{stem}.csv"))
-        elsewhere = f"; there are runs on {', '.join(others)}" if others else ""
-        raise NoRecord(
-            f"{stem} is not recorded on {gpu}{elsewhere}. Record it on a machine with that GPU: tile measure {stem}"
-        )
-    return read_rows(path)
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Return the rows of one file. Raises ValueError, naming the line, for a file that `tile measure` did not write."""
-    with path.open(newline="") as file:
-        lines = csv.DictReader(file)
-        if tuple(lines.fieldnames or ()) != COLUMNS:
-            raise ValueError(f"{path}: the columns are not those of `tile measure`; measure again to replace the file")
-        try:
-            return [row_from(line) for line in lines]
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{path}, line {lines.line_num}: {error}; measure again to replace the file") from error
-
-
-def row_from(line: Mapping[str, str]) -> Row:
-    """Return the row that one line of a file holds. Raises ValueError for a line that holds none."""
-    if None in line or None in line.values():
-        raise ValueError("too many or too few values")
-    return Row(**{column.name: column.type(line[column.name]) for column in fields(Row)})
-
-
-def write_rows(rows: Sequence[Row], path: Path) -> None:
-    """Replace the file in one step, so that a run killed half-way leaves the last one's rows."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, suffix=".part", newline="", delete=False) as file:
-        try:
-            lines = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            lines.writeheader()
-            lines.writerows(asdict(row) for row in rows)
-            file.flush()
-            os.chmod(file.name, 0o644)  # a temporary file is private, a record is not
-            os.replace(file.name, path)
-        except BaseException:
-            os.unlink(file.name)
-            raise
-
-
-def select(rows: Iterable[Row], **columns: str) -> list[Row]:
-    """Return the rows whose columns have these values: `select(rows, variant="triton", dtype="bf16")`."""
-    return [row for row in rows if all(getattr(row, name) == value for name, value in columns.items())]
-
-
-def one(rows: Iterable[Row], **columns: str) -> Row:
-    """Return the only row whose columns have these values. Raises NoRecord when there is none, or more than one."""
-    found = select(rows, **columns)
-    if len(found) != 1:
-        wanted = ", ".join(f"{name} {value}" for name, value in columns.items())
-        raise NoRecord(f"{len(found) or 'no'} recorded rows have {wanted}, not one")
-    return found[0]
-
-
-def ratio(rows: Iterable[Row], variant: str, peer: str, **columns: str) -> float:
-    """Return how many times as fast as `peer` the `variant` is at the one size that the columns name."""
-    rows = list(rows)
-    return one(rows, variant=peer, **columns).median_ms / one(rows, variant=variant, **columns).median_ms
-
-
-def describe(rows: Sequence[Row]) -> str:
-    """Return where and with what the rows were measured, for the corner of a figure."""
-    row = rows[0]
-    return f"{row.gpu} · driver {row.driver} · torch {row.torch} · triton {row.triton} · {row.date}"
-
-
-def largest_copy(rows: Iterable[Row]) -> Row:
-    """Return the copy of the most bytes: the memory bandwidth that this GPU really has. Raises NoRecord without one."""
-    copies = select(rows, variant=ROOF)
-    if not copies:
-        raise NoRecord("no copy is recorded among these rows; measure again: tile measure vector_add")
-    return max(copies, key=lambda row: row.bytes)
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How the course's own variant stands at one size."""
-
-    ours: Row
-    best: Row | None  # the fastest of PEERS
-    torch: Row | None
-
-    @property
-    def against_best(self) -> float | None:
-        """Our speed as a multiple of the best peer's; None where nothing else ran."""
-        return self.best.median_ms / self.ours.median_ms if self.best else None
-
-    @property
-    def against_torch(self) -> float | None:
-        """Our speed as a multiple of torch's; None where torch did not run."""
-        return self.torch.median_ms / self.ours.median_ms if self.torch else None
-
-
-def standings(rows: Sequence[Row]) -> list[Standing]:
-    """Return one standing for each size and dtype, in the order of the rows."""
-    result = []
-    for ours in select(rows, variant=OURS):
-        here = select(rows, shape=ours.shape, dtype=ours.dtype)
-        peers = [row for row in here if row.variant in PEERS]
-        best = min(peers, key=lambda row: row.median_ms, default=None)
-        result.append(Standing(ours, best, next(iter(select(here, variant="torch")), None)))
-    return result
-
-
-# Recipes
-
-
-@dataclass(frozen=True)
-class TorchCompiled:
-    """A variant that torch.compile builds anew for every workload, before the clock starts."""
-
-    function: Callable
-
-    def build(self) -> Callable:
-        """Return the function, compiled at its first call for the shapes of that call."""
-        torch._dynamo.reset()
-        return torch.compile(self.function, dynamic=False)
-
-
-@dataclass(frozen=True)
-class Workload:
-    """One size of an operation: `make(generator)` returns the inputs, on the GPU."""
-
-    sizes: dict[str, int]
-    dtype: str
-    make: Callable[[torch.Generator], tuple]
-
-    @property
-    def shape(self) -> str:
-        """The sizes as a row spells them: "M=4096,N=8192"."""
-        return ",".join(f"{name}={size}" for name, size in self.sizes.items())
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What to time: every variant on every workload. All functions take the workload's inputs.
-
-    `reference` returns the right answer in float64 or float32: one tensor, or a tuple where variants return one, as of
-    gradients. `bytes` and `flops` count what the operation cannot do without. The variants named in `calls` are also
-    timed as Python sees them, from an idle GPU to the result. Where the operation is random,
-    `as_drawn(expected, result)` returns the right answer for the choices that `result` shows.
-    """
-
-    op: str
-    workloads: Sequence[Workload]
-    variants: dict[str, Callable | TorchCompiled]
-    reference: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]]
-    bytes: Callable[..., int]
-    flops: Callable[..., int]
-    calls: tuple[str, ...] = field(default=())
-    as_drawn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None
-
-
-def recipe(stem: str, folder: Path = MEASUREMENTS) -> Recipe:
-    """Return what `book/measurements/<stem>.py` says to time. Raises MeasurementRefused for an unknown stem."""
-    path = folder / f"{stem}.py"
-    if not path.exists():
-        known = sorted(file.stem for file in folder.glob("*.py"))
-        close = difflib.get_close_matches(stem, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are recipes for {', '.join(known) or 'nothing yet'}."
-        raise MeasurementRefused(f"there is no recipe book/measurements/{stem}.py; {hint}")
-    spec = importlib.util.spec_from_file_location(f"measurements_{stem}", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.RECIPE
-
-
-# Measuring
 
 
 def measure(
@@ -301,8 +58,6 @@ def measure(
     path = Path(out or MEASUREMENTS) / gpu_key(machine["gpu"]) / f"{stem}.csv"
     write_rows(rows, path)
     if out is None:
-        from lab.measurements import write_page  # that module reads rows through this one
-
         write_page()
     console.print(results_table(rows))
     console.print(f"{len(rows)} rows written to {path}")
@@ -478,8 +233,6 @@ def refuse_above_roof(row: Row, copy_ms: float) -> None:
 
 def facts(commit: str) -> dict[str, str]:
     """Return the columns that say where and with what a row was measured."""
-    import triton  # after lab.device, which must come first
-
     return {
         "gpu": torch.cuda.get_device_name(DEVICE),
         "driver": driver_version(),
@@ -508,12 +261,6 @@ def commit_here() -> str:
         raise MeasurementRefused(
             "git names no commit here, and a row must say which code it timed: give --commit, or set TILE_COMMIT"
         ) from error
-
-
-def gpu_key(name: str) -> str:
-    """Return the folder of a GPU's rows: "NVIDIA H200" → "h200", "NVIDIA A100-SXM4-80GB" → "a100-sxm4-80gb"."""
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word not in ("nvidia", "geforce", "tesla", "")]
-    return "-".join(words)
 
 
 # What the person at the terminal sees

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lab.device import DEVICE
-from lab.memory import kept_bytes
+from lab.measure.memory import kept_bytes
 
 N = 2**20  # a multiple of the allocator's blocks in every dtype
 X = torch.randn(N, device=DEVICE, requires_grad=True)

@@ -6,8 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from lab import exercise, notebook
-from lab.notebook import CourseError
+from lab import notebook
+from lab.generate import answers_of, put_answers, read_answers
+from lab.notebook import ROOT, CourseError, back_up
+from lab.task import exercises
 
 SECONDS = 300  # a fetch over a slow link
 
@@ -21,7 +23,7 @@ def git(*arguments: str) -> str:
     try:
         done = subprocess.run(
             ["git", *arguments],
-            cwd=exercise.ROOT,
+            cwd=ROOT,
             env=os.environ | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
             capture_output=True,
             text=True,
@@ -48,7 +50,7 @@ def update() -> None:
         print("You have the newest version of the course.")
         return
     changed = changed_notebooks()
-    backups = {path: exercise.back_up(path) for path in changed if path.exists()}
+    backups = {path: back_up(path) for path in changed if path.exists()}
     answers = written_answers(changed)
     requirements = requirements_text()
     try:
@@ -95,7 +97,7 @@ def news() -> bool:
 def changed_notebooks() -> list[Path]:
     """Return the chapters and exercises that differ from the version they came from."""
     names = git("diff", "--name-only", "-z", "HEAD", "--", "exercises", "notebooks").split("\0")
-    return [exercise.ROOT / name for name in names if name]
+    return [ROOT / name for name in names if name]
 
 
 def written_answers(changed: list[Path]) -> dict[str, str]:
@@ -105,27 +107,27 @@ def written_answers(changed: list[Path]) -> dict[str, str]:
         if path.parent.name != "exercises" or not path.exists():
             continue
         try:
-            mine = exercise.read_answers(path)
+            mine = read_answers(path)
         except notebook.NotebookError as error:
             print(f"{error} It is kept in the backups, and the new version takes its place.", file=sys.stderr)
             continue
-        blank = notebook.parse(git("show", f"HEAD:./{path.relative_to(exercise.ROOT).as_posix()}"), path)
-        original = exercise.answers_of(blank)
+        blank = notebook.parse(git("show", f"HEAD:./{path.relative_to(ROOT).as_posix()}"), path)
+        original = answers_of(blank)
         answers |= {task: source for task, source in mine.items() if source != original.get(task)}
     return answers
 
 
 def put_back(answers: dict[str, str]) -> None:
     """Put answers into the exercises of the new version, and say which have no place there."""
-    for new in exercise.exercises():
+    for new in exercises():
         mine = {card.name: answers[card.name] for card in new.cards if card.name in answers}
         if not mine:
             continue
         fresh = notebook.read(new.path)
-        homeless = exercise.put_answers(fresh, mine)
+        homeless = put_answers(fresh, mine)
         notebook.write(new.path, fresh)
         for task in mine.keys() - homeless:
-            print(f"Your answer to `{task}` is back in {new.path.relative_to(exercise.ROOT)}")
+            print(f"Your answer to `{task}` is back in {new.path.relative_to(ROOT)}")
             del answers[task]
     for task in answers:
         print(f"The new version has no task `{task}` any more; your answer to it is in the backup.")
@@ -133,14 +135,14 @@ def put_back(answers: dict[str, str]) -> None:
 
 def requirements_text() -> str:
     """Return what the course needs installed, "" where no file says."""
-    path = exercise.ROOT / "requirements.txt"
+    path = ROOT / "requirements.txt"
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 def install() -> None:
     """Install what the new version needs. Raises CourseError, saying how to go on."""
     print("The new version needs other packages; installing them …", flush=True)
-    own = Path(sys.prefix) == exercise.ROOT / ".venv"
+    own = Path(sys.prefix) == ROOT / ".venv"
     command = ["-I", "bootstrap.py"] if own else ["-m", "pip", "install", "--quiet", "-r", "requirements.txt"]
-    if subprocess.run([sys.executable, *command], cwd=exercise.ROOT, stdin=subprocess.DEVNULL).returncode:
+    if subprocess.run([sys.executable, *command], cwd=ROOT, stdin=subprocess.DEVNULL).returncode:
         raise CourseError("The course and your answers are in place, its packages are not: `make lab` installs them.")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from lab import counters
-from lab.bench import MeasurementRefused
 from lab.device import ON_CPU
+from lab.measure import counters
+from lab.measure.recipe import MeasurementRefused
 
 PRINTED = """==PROF== Connected to process 7
 "ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"

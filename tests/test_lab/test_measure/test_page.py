@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from lab.bench import MEASUREMENTS, ROOF, Row, read_rows, recorded, select, write_rows
-from lab.measurements import PAGE, page, readable
+from lab.measure.page import PAGE, page, readable
+from lab.measure.rows import MEASUREMENTS, ROOF, Row, read_rows, recorded, select, write_rows
 
 RECORDS = sorted(MEASUREMENTS.glob("*/*.csv"))
 
@@ -33,7 +33,7 @@ def row(variant: str, median_ms: float, **columns) -> Row:
 
 def test_the_page_is_written_from_the_rows():
     written = PAGE.read_text(encoding="utf-8")
-    assert written == page(), "book/measurements.md is stale; write it anew: python -m lab.measurements"
+    assert written == page(), "book/measurements.md is stale; write it anew: python -m lab.measure.page"
 
 
 def test_every_number_comes_from_a_row(tmp_path):

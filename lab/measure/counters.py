@@ -1,6 +1,6 @@
 """What the GPU itself counts while a kernel runs, read by NVIDIA's profiler `ncu`, recorded beside the times.
 
-    python -m lab.counters matmul row_by_row pipelined --shape M=8192,N=8192,K=8192 --dtype bf16
+    python -m lab.measure.counters matmul row_by_row pipelined --shape M=8192,N=8192,K=8192 --dtype bf16
 
 profiles one launch of each variant of a recipe and writes `book/measurements/<gpu>/counters/<stem>.csv`.
 """
@@ -16,8 +16,10 @@ from pathlib import Path
 
 import torch
 
-from lab.bench import MEASUREMENTS, MeasurementRefused, Workload, commit_here, facts, gpu_key, recipe
 from lab.device import DEVICE, ON_CPU
+from lab.measure.recipe import MeasurementRefused, Workload, recipe
+from lab.measure.record import commit_here, facts
+from lab.measure.rows import MEASUREMENTS, gpu_key
 
 # Column → the profiler's name for it
 METRICS = {
@@ -48,7 +50,7 @@ def record(stem: str, variants: Sequence[str], shape: str, dtype: str, out: Path
     if ncu is None:
         raise MeasurementRefused("ncu was not found: install NVIDIA Nsight Compute, which reads the GPU's counters")
     command = [ncu, "--csv", "--print-units=base", "--clock-control=none", "--profile-from-start=off"]
-    command += [f"--metrics={','.join(METRICS.values())}", sys.executable, "-m", "lab.counters"]
+    command += [f"--metrics={','.join(METRICS.values())}", sys.executable, "-m", "lab.measure.counters"]
     command += [stem, *variants, "--shape", shape, "--dtype", dtype, "--run"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     launches = launches_in(done.stdout)

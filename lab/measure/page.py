@@ -1,26 +1,16 @@
 """The page of measurements, `book/measurements.md`, written from the recorded rows: no number on it is typed by hand.
 
-`tile measure` writes it anew; so does `python -m lab.measurements`.
+`tile measure` writes it anew; so does `python -m lab.measure.page`.
 """
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from lab.bench import (
-    MEASUREMENTS,
-    OURS,
-    ROOT,
-    Row,
-    Standing,
-    describe,
-    largest_copy,
-    read_rows,
-    select,
-    standings,
-)
 from lab.device import gpu_named
-from lab.stopwatch import CALL
+from lab.measure.rows import MEASUREMENTS, OURS, Row, Standing, describe, largest_copy, read_rows, select, standings
+from lab.measure.stopwatch import CALL
+from lab.notebook import ROOT
 
 PAGE = MEASUREMENTS.with_suffix(".md")
 

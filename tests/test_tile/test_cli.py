@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from lab import cli, exercise, notebook
+from lab import notebook
+from lab.generate import answers_of, put_answers, read_answers
+from tile import cli
 
 ROOT = Path(__file__).parents[2]
 EXERCISE = Path("exercises/01_vector_add.ipynb")
-NAMES = ("lab", "solutions", "exercises")
+NAMES = ("lab", "tile", "solutions", "exercises")
 
 
 def tile(*arguments: str, course: Path = ROOT, **environment: str) -> subprocess.CompletedProcess:
     """Run `tile …` in a copy of the course."""
     return subprocess.run(
-        [sys.executable, "-m", "lab.cli", *arguments],
+        [sys.executable, "-m", "tile.cli", *arguments],
         cwd=course,
         env=os.environ | {"PYTHONPATH": str(course), "TILE_STATE": str(course / ".tile")} | environment,
         capture_output=True,
@@ -48,7 +50,7 @@ def test_a_mistake_is_one_message_and_a_status():
 
 
 def test_light_commands_start_at_once(tmp_path: Path):
-    program = "import sys, lab.cli; print('torch' in sys.modules, 'nbformat' in sys.modules)"
+    program = "import sys, tile.cli; print('torch' in sys.modules, 'nbformat' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["False", "False"], done.stderr
 
@@ -73,7 +75,7 @@ def test_lab_serves_the_course_and_stops_on_interrupt(tmp_path: Path):
     pytest.importorskip("jupyterlab", reason="JupyterLab is not installed here")
     folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
     server = subprocess.Popen(
-        [sys.executable, "-m", "lab.cli", "lab", "--no-browser"],
+        [sys.executable, "-m", "tile.cli", "lab", "--no-browser"],
         cwd=ROOT,
         env=os.environ | folders | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
@@ -117,7 +119,7 @@ class Courses:
 
     def change(self, course: Path, task: str, source: str) -> None:
         content = notebook.read(course / EXERCISE)
-        exercise.put_answers(content, {task: source})
+        put_answers(content, {task: source})
         notebook.write(course / EXERCISE, content)
 
     def new_text(self) -> None:
@@ -151,12 +153,12 @@ def test_update_brings_the_new_version_and_keeps_the_answers(courses: Courses):
     done = tile("update", course=courses.mine)
     assert done.returncode == 0, done.stderr
     content = notebook.read(courses.mine / EXERCISE)
-    answers = exercise.answers_of(content)
+    answers = answers_of(content)
     assert content.cells[0].source == "# A better introduction"
     assert answers["scale_add"] == "mine = 1"
     assert answers["row_add"] == "a new blank = ____"
     (backup,) = courses.backups()
-    assert exercise.read_answers(backup)["scale_add"] == "mine = 1"
+    assert read_answers(backup)["scale_add"] == "mine = 1"
     assert "scale_add" in done.stdout
 
 

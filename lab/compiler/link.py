@@ -1,4 +1,4 @@
-"""This side of the line to `lab.compiler_worker`: kernels packed into JSON, and the process that takes them."""
+"""This side of the line to `lab.compiler.worker`: kernels packed into JSON, and the process that takes them."""
 
 import ast
 import dataclasses
@@ -25,7 +25,7 @@ from triton.language.core import is_builtin
 from triton.runtime.jit import ConstexprFunction, JITFunction
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from lab.show import ROOT
+from lab.notebook import ROOT
 
 
 class Parcel:
@@ -170,7 +170,7 @@ class Worker:
         self.stop()
         self.log = tempfile.TemporaryFile()  # noqa: SIM115  stays open as long as the process runs
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "lab.compiler_worker"],
+            [sys.executable, "-m", "lab.compiler.worker"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

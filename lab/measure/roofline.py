@@ -33,7 +33,7 @@ def balance(dtype: str = "fp32", gpu: Gpu = GPU) -> float:
     """
     if dtype not in gpu.peak_flops:
         known = ", ".join(gpu.peak_flops) or "no peak rate"
-        raise ValueError(f"book/hardware.csv gives no {dtype} peak for {gpu.name}; it gives {known}")
+        raise ValueError(f"lab/hardware.csv gives no {dtype} peak for {gpu.name}; it gives {known}")
     return gpu.peak_flops[dtype] / gpu.bandwidth
 
 

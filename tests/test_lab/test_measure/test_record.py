@@ -9,9 +9,22 @@ import pytest
 import torch
 from rich.console import Console
 
-from lab import bench, measurements, stopwatch
-from lab.bench import Recipe, Row, TorchCompiled, Unavailable, Workload
-from lab.device import DEVICE, gpu_named
+from lab.device import DEVICE, ON_CPU, gpu_named
+from lab.measure import record, stopwatch
+from lab.measure.recipe import MeasurementRefused, Recipe, TorchCompiled, Unavailable, Workload, recipe
+from lab.measure.record import facts, measure, measure_workload, poison_memory
+from lab.measure.rows import (
+    NoRecord,
+    Row,
+    describe,
+    gpu_key,
+    largest_copy,
+    ratio,
+    read_rows,
+    recorded,
+    standings,
+    write_rows,
+)
 
 HEADER = (
     "op,variant,shape,dtype,median_ms,p20_ms,p80_ms,bytes,flops,gb_per_s,tflop_per_s,roof_share,"
@@ -75,50 +88,50 @@ def recipe_of(variants: dict, byte_count: int = LARGE, flops: int = 64, **option
 
 
 def measure_one(recipe: Recipe, clock=None, say: Callable = print) -> list[Row]:
-    return bench.measure_workload(recipe, recipe.workloads[0], clock or CallTimes(), MACHINE, say)
+    return measure_workload(recipe, recipe.workloads[0], clock or CallTimes(), MACHINE, say)
 
 
 @pytest.fixture(autouse=True)
 def beside_the_h200(monkeypatch):
     """Let the roof be the H200's, whatever this machine has."""
-    monkeypatch.setattr(bench, "GPU", gpu_named("h200"))
+    monkeypatch.setattr(record, "GPU", gpu_named("h200"))
 
 
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """Let `measure` believe in a GPU, and time with a fake stopwatch."""
-    monkeypatch.setattr(bench, "ON_CPU", False)
-    monkeypatch.setattr(bench, "Stopwatch", CallTimes)
-    monkeypatch.setattr(bench, "facts", lambda commit: MACHINE | {"commit": commit})
+    monkeypatch.setattr(record, "ON_CPU", False)
+    monkeypatch.setattr(record, "Stopwatch", CallTimes)
+    monkeypatch.setattr(record, "facts", lambda commit: MACHINE | {"commit": commit})
 
 
 # Rows
 
 
 def test_columns_stand_in_the_agreed_order(tmp_path):
-    bench.write_rows([row()], tmp_path / "double.csv")
+    write_rows([row()], tmp_path / "double.csv")
     assert (tmp_path / "double.csv").read_text().splitlines()[0] == HEADER
 
 
 def test_rows_come_back_as_they_were_written(tmp_path):
     rows = [row(), row("copy", shape="M=4096,N=8192", dtype="bf16", median_ms=1.2345e-3, gpu='odd, "quoted" name')]
-    bench.write_rows(rows, tmp_path / "h200" / "double.csv")
-    assert bench.recorded("double", "h200", folder=tmp_path) == rows
+    write_rows(rows, tmp_path / "h200" / "double.csv")
+    assert recorded("double", "h200", folder=tmp_path) == rows
     assert rows[1].sizes == {"M": 4096, "N": 8192}
 
 
 def test_a_missing_record_says_how_to_make_one(tmp_path):
-    bench.write_rows([row()], tmp_path / "t4" / "double.csv")
-    with pytest.raises(bench.NoRecord, match="on h200; there are runs on t4.*tile measure double"):
-        bench.recorded("double", "h200", folder=tmp_path)
+    write_rows([row()], tmp_path / "t4" / "double.csv")
+    with pytest.raises(NoRecord, match="on h200; there are runs on t4.*tile measure double"):
+        recorded("double", "h200", folder=tmp_path)
 
 
 def test_rows_of_the_gpu_here_come_before_those_of_the_reference(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench, "GPU", replace(bench.GPU, name="NVIDIA L4"))
-    bench.write_rows([row()], tmp_path / "h200" / "double.csv")
-    assert bench.recorded("double", folder=tmp_path) == [row()]
-    bench.write_rows([row(gpu="NVIDIA L4")], tmp_path / "l4" / "double.csv")
-    assert bench.recorded("double", folder=tmp_path) == [row(gpu="NVIDIA L4")]
+    monkeypatch.setattr("lab.measure.rows.GPU", replace(gpu_named("h200"), name="NVIDIA L4"))
+    write_rows([row()], tmp_path / "h200" / "double.csv")
+    assert recorded("double", folder=tmp_path) == [row()]
+    write_rows([row(gpu="NVIDIA L4")], tmp_path / "l4" / "double.csv")
+    assert recorded("double", folder=tmp_path) == [row(gpu="NVIDIA L4")]
 
 
 @pytest.mark.parametrize(
@@ -132,53 +145,53 @@ def test_rows_of_the_gpu_here_come_before_those_of_the_reference(tmp_path, monke
 )
 def test_a_damaged_record_is_refused(tmp_path, damage, complaint):
     path = tmp_path / "double.csv"
-    bench.write_rows([row()], path)
+    write_rows([row()], path)
     path.write_text(damage(path.read_text()))
     with pytest.raises(ValueError, match=complaint):
-        bench.read_rows(path)
+        read_rows(path)
 
 
 def test_a_write_that_dies_leaves_the_old_rows(tmp_path, monkeypatch):
     path = tmp_path / "double.csv"
-    bench.write_rows([row()], path)
+    write_rows([row()], path)
 
     def out_of_disk(*names):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "replace", out_of_disk)
     with pytest.raises(OSError, match="no space"):
-        bench.write_rows([row(median_ms=9.0)], path)
-    assert bench.read_rows(path) == [row()]
+        write_rows([row(median_ms=9.0)], path)
+    assert read_rows(path) == [row()]
     assert [file.name for file in tmp_path.iterdir()] == ["double.csv"]
 
 
 def test_ratio_is_how_many_times_as_fast():
     rows = [row("triton", median_ms=2.0), row("torch", median_ms=3.0), row("torch", shape="N=64", median_ms=9.0)]
-    assert bench.ratio(rows, "triton", "torch", shape="N=4096", dtype="fp32") == 1.5
-    with pytest.raises(bench.NoRecord, match="no recorded rows have variant liger"):
-        bench.ratio(rows, "triton", "liger", shape="N=4096")
-    with pytest.raises(bench.NoRecord, match="2 recorded rows have variant torch"):
-        bench.ratio(rows, "triton", "torch")
+    assert ratio(rows, "triton", "torch", shape="N=4096", dtype="fp32") == 1.5
+    with pytest.raises(NoRecord, match="no recorded rows have variant liger"):
+        ratio(rows, "triton", "liger", shape="N=4096")
+    with pytest.raises(NoRecord, match="2 recorded rows have variant torch"):
+        ratio(rows, "triton", "torch")
 
 
 def test_standings_compare_with_the_best_peer_at_the_same_size():
     rows = [row("torch", median_ms=3.0), row("liger", median_ms=1.5), row("triton", median_ms=2.0)]
     rows += [row("copy", median_ms=1.0), row("liger_call", median_ms=0.5), row("liger", dtype="bf16", median_ms=0.1)]
-    (standing,) = bench.standings(rows)
+    (standing,) = standings(rows)
     assert (standing.best.variant, standing.against_best, standing.against_torch) == ("liger", 0.75, 1.5)
-    (alone,) = bench.standings([row("triton")])
+    (alone,) = standings([row("triton")])
     assert alone.against_best is None and alone.against_torch is None
 
 
 def test_the_bandwidth_is_that_of_the_largest_copy():
     rows = [row("copy", bytes=10), row("copy", bytes=30), row("triton", bytes=90)]
-    assert bench.largest_copy(rows) == rows[1]
-    with pytest.raises(bench.NoRecord, match="tile measure"):
-        bench.largest_copy(rows[2:])
+    assert largest_copy(rows) == rows[1]
+    with pytest.raises(NoRecord, match="tile measure"):
+        largest_copy(rows[2:])
 
 
 def test_description_names_gpu_versions_and_date():
-    assert bench.describe([row()]) == "NVIDIA H200 · driver 580.1 · torch 2.13.0 · triton 3.7.1 · 2026-12-01"
+    assert describe([row()]) == "NVIDIA H200 · driver 580.1 · torch 2.13.0 · triton 3.7.1 · 2026-12-01"
 
 
 @pytest.mark.parametrize(
@@ -191,7 +204,7 @@ def test_description_names_gpu_versions_and_date():
     ],
 )
 def test_gpu_folder(name, key):
-    assert bench.gpu_key(name) == key
+    assert gpu_key(name) == key
 
 
 # Timing
@@ -222,18 +235,18 @@ def test_percentile(percent, value):
 
 
 def test_the_cpu_is_not_timed(monkeypatch, tmp_path):
-    monkeypatch.setattr(bench, "ON_CPU", True)
-    with pytest.raises(bench.MeasurementRefused, match="on the CPU.*CUDA GPU"):
-        bench.measure("vector_add", out=tmp_path)
+    monkeypatch.setattr(record, "ON_CPU", True)
+    with pytest.raises(MeasurementRefused, match="on the CPU.*CUDA GPU"):
+        measure("vector_add", out=tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_recipe_names_the_closest(tmp_path):
     (tmp_path / "softmax.py").write_text("")
-    with pytest.raises(bench.MeasurementRefused, match="did you mean softmax"):
-        bench.recipe("sofmax", folder=tmp_path)
-    with pytest.raises(bench.MeasurementRefused, match="there are recipes for softmax"):
-        bench.recipe("xyzzy", folder=tmp_path)
+    with pytest.raises(MeasurementRefused, match="did you mean softmax"):
+        recipe("sofmax", folder=tmp_path)
+    with pytest.raises(MeasurementRefused, match="there are recipes for softmax"):
+        recipe("xyzzy", folder=tmp_path)
 
 
 def test_rows_hold_what_was_measured():
@@ -262,9 +275,7 @@ def test_rows_hold_what_was_measured():
 )
 @pytest.mark.parametrize("variant", ["triton", "torch", "cublas"])
 def test_a_wrong_variant_is_not_timed(wrong, complaint, variant):
-    with pytest.raises(
-        bench.MeasurementRefused, match=f"nothing is recorded, since {variant} at N=64 fp32 .*{complaint}"
-    ):
+    with pytest.raises(MeasurementRefused, match=f"nothing is recorded, since {variant} at N=64 fp32 .*{complaint}"):
         measure_one(recipe_of({variant: wrong}))
 
 
@@ -278,7 +289,7 @@ def test_one_large_error_of_torch_excuses_no_other():
     recipe = replace(recipe, reference=lambda x: result(1000.0, 2.0)(x.double()))
     assert len(measure_one(recipe)) == 3
     wrong = recipe.variants | {"triton": result(1000.0, -1.0)}
-    with pytest.raises(bench.MeasurementRefused, match=r"triton at N=64 fp32 is off by 3 in the typical element"):
+    with pytest.raises(MeasurementRefused, match=r"triton at N=64 fp32 is off by 3 in the typical element"):
         measure_one(replace(recipe, variants=wrong))
 
 
@@ -294,7 +305,7 @@ def test_every_tensor_of_a_result_is_compared(wrong):
 
     recipe = replace(recipe_of({"torch": both, "triton": both}), reference=lambda x: both(x.double()))
     assert {row.variant for row in measure_one(recipe)} == {"torch", "triton", "copy"}
-    with pytest.raises(bench.MeasurementRefused, match="triton at N=64 fp32 gives (64|32) wrong elements"):
+    with pytest.raises(MeasurementRefused, match="triton at N=64 fp32 gives (64|32) wrong elements"):
         measure_one(replace(recipe, variants={"torch": both, "triton": one_wrong}))
 
 
@@ -303,9 +314,9 @@ def test_torchs_own_error_widens_the_tolerance_but_only_twice():
         return lambda x: 2 * x + step
 
     assert measure_one(recipe_of({"triton": off_by(1.9e-3), "torch": off_by(1e-3)}))
-    with pytest.raises(bench.MeasurementRefused, match="triton"):
+    with pytest.raises(MeasurementRefused, match="triton"):
         measure_one(recipe_of({"torch": off_by(1e-3), "triton": off_by(2.1e-3)}))
-    with pytest.raises(bench.MeasurementRefused, match="triton"):
+    with pytest.raises(MeasurementRefused, match="triton"):
         measure_one(recipe_of({"torch": double, "triton": off_by(1e-4)}))
 
 
@@ -320,7 +331,7 @@ def test_random_variants_are_checked_against_their_own_choices():
     right = {"torch": some_dropped(0), "triton": some_dropped(1)}
     assert measure_one(recipe_of(right, as_drawn=as_drawn))
     for wrong in (some_dropped(1, factor=2.01), lambda x: (2 * x)[:32]):
-        with pytest.raises(bench.MeasurementRefused, match="triton"):
+        with pytest.raises(MeasurementRefused, match="triton"):
             measure_one(recipe_of(right | {"triton": wrong}, as_drawn=as_drawn))
 
 
@@ -358,20 +369,20 @@ def test_a_size_that_does_not_fit_is_left_out_with_a_line():
 
 
 def test_faster_than_a_copy_is_refused():
-    with pytest.raises(bench.MeasurementRefused, match="triton at N=64 fp32 took 0.8 ms.*copy.* 1 ms, which cannot be"):
+    with pytest.raises(MeasurementRefused, match="triton at N=64 fp32 took 0.8 ms.*copy.* 1 ms, which cannot be"):
         measure_one(recipe_of({"triton": double}), CallTimes(0.8, 1.0))
     assert measure_one(recipe_of({"triton": double}), CallTimes(0.95, 1.0)), "reading is a little faster than writing"
     assert measure_one(recipe_of({"triton": double}, byte_count=2**20), CallTimes(0.8, 1.0)), "this fits in the cache"
 
 
 def test_faster_than_the_arithmetic_units_is_refused():
-    with pytest.raises(bench.MeasurementRefused, match="TFLOP/s, more than NVIDIA H200 can"):
+    with pytest.raises(MeasurementRefused, match="TFLOP/s, more than NVIDIA H200 can"):
         measure_one(recipe_of({"triton": double}, flops=10**12), CallTimes(1.0, 1.0))
 
 
 RECIPE_FILE = """
 import torch
-from lab.bench import Recipe, Workload
+from lab.measure.recipe import Recipe, Workload
 from lab.device import DEVICE
 
 RECIPE = Recipe(
@@ -383,9 +394,9 @@ RECIPE = Recipe(
 def test_measure_writes_the_rows_and_says_where(on_a_gpu, tmp_path):
     (tmp_path / "double.py").write_text(RECIPE_FILE.replace("TWICE", "2"))
     console = Console(record=True, width=120, file=io.StringIO())
-    path = bench.measure("double", tmp_path / "out", commit="f00d", console=console, folder=tmp_path)
+    path = measure("double", tmp_path / "out", commit="f00d", console=console, folder=tmp_path)
     assert path == tmp_path / "out" / "h200" / "double.csv"
-    assert [(row.variant, row.commit) for row in bench.read_rows(path)] == [
+    assert [(row.variant, row.commit) for row in read_rows(path)] == [
         (name, "f00d") for name in ("torch", "triton", "copy")
     ]
     said = console.export_text()
@@ -394,53 +405,53 @@ def test_measure_writes_the_rows_and_says_where(on_a_gpu, tmp_path):
 
 def test_a_course_record_brings_its_page_along(on_a_gpu, tmp_path, monkeypatch):
     (tmp_path / "double.py").write_text(RECIPE_FILE.replace("TWICE", "2"))
-    monkeypatch.setattr(bench, "MEASUREMENTS", tmp_path)
+    monkeypatch.setattr(record, "MEASUREMENTS", tmp_path)
     written = []
-    monkeypatch.setattr(measurements, "write_page", lambda: written.append("page"))
-    bench.measure("double", commit="f00d", console=Console(quiet=True), folder=tmp_path)
+    monkeypatch.setattr(record, "write_page", lambda: written.append("page"))
+    measure("double", commit="f00d", console=Console(quiet=True), folder=tmp_path)
     assert (tmp_path / "h200" / "double.csv").exists() and written == ["page"]
 
 
 def test_a_refused_measurement_leaves_the_old_rows(on_a_gpu, tmp_path):
     (tmp_path / "double.py").write_text(RECIPE_FILE.replace("TWICE", "3"))
-    bench.write_rows([row()], tmp_path / "h200" / "double.csv")
-    with pytest.raises(bench.MeasurementRefused, match="triton at N=64"):
-        bench.measure("double", tmp_path, commit="f00d", console=Console(quiet=True), folder=tmp_path)
-    assert bench.recorded("double", folder=tmp_path) == [row()]
+    write_rows([row()], tmp_path / "h200" / "double.csv")
+    with pytest.raises(MeasurementRefused, match="triton at N=64"):
+        measure("double", tmp_path, commit="f00d", console=Console(quiet=True), folder=tmp_path)
+    assert recorded("double", folder=tmp_path) == [row()]
 
 
 def test_the_commit_comes_from_the_environment_or_git(on_a_gpu, tmp_path, monkeypatch):
     (tmp_path / "double.py").write_text(RECIPE_FILE.replace("TWICE", "2"))
     quiet = {"console": Console(quiet=True), "folder": tmp_path}
     monkeypatch.setenv("TILE_COMMIT", "beef")
-    assert bench.read_rows(bench.measure("double", tmp_path, **quiet))[0].commit == "beef"
+    assert read_rows(measure("double", tmp_path, **quiet))[0].commit == "beef"
     monkeypatch.delenv("TILE_COMMIT")
-    monkeypatch.setattr(bench, "ROOT", tmp_path)
-    with pytest.raises(bench.MeasurementRefused, match="give --commit, or set TILE_COMMIT"):
-        bench.measure("double", tmp_path, **quiet)
+    monkeypatch.setattr(record, "ROOT", tmp_path)
+    with pytest.raises(MeasurementRefused, match="give --commit, or set TILE_COMMIT"):
+        measure("double", tmp_path, **quiet)
 
 
 @pytest.mark.gpu
 def test_an_unwritten_result_does_not_show_an_earlier_right_one():
-    if bench.ON_CPU:
+    if ON_CPU:
         pytest.skip("needs a CUDA GPU: only its allocator is sure to hand out the same memory again")
     x = torch.randn(2**20, device="cuda")
     expected = 2 * x.double()
     double(x)
     assert torch.empty_like(x).equal(2 * x), "the allocator should hand out the memory that was freed last"
-    bench.poison_memory((x,), (expected, expected))
+    poison_memory((x,), (expected, expected))
     assert all(result.isnan().all() for result in [torch.empty_like(x), torch.empty_like(x)])
 
 
 @pytest.mark.gpu
 def test_a_tiny_measurement_on_the_gpu(tmp_path):
-    if bench.ON_CPU:
+    if ON_CPU:
         pytest.skip("needs a CUDA GPU")
-    full = bench.recipe("vector_add")
+    full = recipe("vector_add")
     small = replace(full, workloads=[work for work in full.workloads if work.sizes["N"] in (2**12, 2**20)])
-    clock, machine = stopwatch.Stopwatch(), bench.facts("test")
+    clock, machine = stopwatch.Stopwatch(), facts("test")
     for workload in small.workloads:
-        rows = {row.variant: row for row in bench.measure_workload(small, workload, clock, machine)}
+        rows = {row.variant: row for row in measure_workload(small, workload, clock, machine)}
         assert {"torch", "triton", "copy", "torch_call", "triton_call"} <= set(rows)
         assert all(0 < row.p20_ms <= row.median_ms <= row.p80_ms for row in rows.values())
         # Python's launch takes longer than the few microseconds the GPU needs.

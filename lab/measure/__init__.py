@@ -1,0 +1,34 @@
+"""Measured speed: rows recorded on a GPU for everyone to read, and what they are compared with.
+
+`recorded` reads the rows of an operation anywhere; `lab.measure.record` writes them, on a CUDA GPU.
+"""
+
+from lab.measure.rows import (
+    OURS,
+    PEERS,
+    ROOF,
+    NoRecord,
+    Row,
+    describe,
+    largest_copy,
+    one,
+    ratio,
+    recorded,
+    select,
+    standings,
+)
+
+__all__ = [
+    "OURS",
+    "PEERS",
+    "ROOF",
+    "NoRecord",
+    "Row",
+    "describe",
+    "largest_copy",
+    "one",
+    "ratio",
+    "recorded",
+    "select",
+    "standings",
+]

@@ -1,0 +1,176 @@
+"""What a task asks and how it is judged, read from `solutions/<stem>.py`.
+
+A solution is a jupytext `py:percent` script and a module. Its cells tagged `spec` hold the `Task` objects.
+"""
+
+import ast
+import difflib
+import functools
+import importlib
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lab.notebook import ROOT, CourseError, in_notebook
+
+if TYPE_CHECKING:
+    import torch
+
+
+class UnknownTask(CourseError, LookupError):
+    """There is no task or exercise of that name."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One regime a task's answer must master."""
+
+    name: str
+    make: "Callable[[torch.Generator], tuple[Any, ...]]"  # the arguments, on the generator's device
+    programs: int = 1  # at least this many programs must take part
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one answer must do, and how it is judged."""
+
+    name: str
+    title: str
+    reference: "Callable[..., torch.Tensor]"
+    cases: tuple[Case, ...]
+    points: int
+    hints: tuple[str, str, str]  # a question; a nudge; the answer's shape
+    allows: tuple[str, ...] = ()  # torch operations the host function may use
+
+
+class Card(NamedTuple):
+    """What can be told of a task without importing torch."""
+
+    name: str
+    title: str
+    points: int
+    hints: tuple[str, str, str]
+
+
+class Exercise(NamedTuple):
+    """The tasks of one chapter."""
+
+    chapter: int
+    stem: str
+    cards: tuple[Card, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.chapter:02}_{self.stem}"
+
+    @property
+    def script(self) -> Path:
+        return ROOT / "solutions" / f"{self.stem}.py"
+
+    @property
+    def path(self) -> Path:
+        return ROOT / "exercises" / f"{self.name}.ipynb"
+
+
+class WrongAnswer(NamedTuple):
+    """An answer the check must reject, and the reason it must give."""
+
+    task: str
+    reason: str
+    function: Callable[..., Any]
+
+
+# Reading solutions
+
+
+def read_exercise(script: Path) -> Exercise:
+    """Return the exercise of a solution, read from its text alone: importing it would import torch."""
+    return read_version(script, script.stat().st_mtime_ns)
+
+
+@functools.lru_cache  # parsing takes a tenth of a second, and every check asks
+def read_version(script: Path, changed: int) -> Exercise:
+    """Return the exercise of a solution as it was when last changed, in nanoseconds."""
+    text = script.read_text(encoding="utf-8")
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    specs = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "Task"]
+    cards = [
+        Card(**{word.arg: ast.literal_eval(word.value) for word in spec.keywords if word.arg in Card._fields})
+        for spec in sorted(specs, key=lambda spec: spec.lineno)
+    ]
+    chapter = re.search(r"^#\s+chapter: (\d+)$", text, re.MULTILINE)
+    return Exercise(int(chapter[1]), script.stem, tuple(cards))
+
+
+def exercises() -> list[Exercise]:
+    """Return every exercise of the course, in order."""
+    scripts = (ROOT / "solutions").glob("[!_]*.py")
+    return sorted(read_exercise(script) for script in scripts)
+
+
+def find_exercise(name: str) -> Exercise:
+    """Return the exercise called `name`: its stem, its file's name or path, or one of its tasks. Raises UnknownTask."""
+    key = Path(str(name)).name.removesuffix(".ipynb").removesuffix(".py")
+    known = {}
+    for exercise in exercises():
+        known |= {card.name: exercise for card in exercise.cards}
+        known |= {exercise.stem: exercise, exercise.name: exercise}
+    if key not in known:
+        raise UnknownTask(unknown("exercise or task", key, known))
+    return known[key]
+
+
+def find_card(name: str) -> Card:
+    """Return what can be told of the task called `name`. Raises UnknownTask, naming the closest."""
+    cards = {card.name: card for exercise in exercises() for card in exercise.cards}
+    if name not in cards:
+        raise UnknownTask(unknown("task", name, cards))
+    return cards[name]
+
+
+def unknown(kind: str, name: str, known: dict[str, Any]) -> str:
+    """Return the sentence that says `name` does not exist and which name comes closest."""
+    closest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
+    question = f" Did you mean `{closest[0]}`?" if closest else ""
+    return f"There is no {kind} called `{name}`.{question} {spelt('progress')} lists them all."
+
+
+def spelt(verb: str, name: str = "", option: str = "") -> str:
+    """Return what to write to be served, where the reader is: a call in a notebook, a command in a terminal.
+
+    option: the command's, such as "--yes"; a notebook's `solution` calls it `anyway`.
+    """
+    if in_notebook():
+        arguments = [f'"{name}"'] * bool(name) + ["anyway=True"] * bool(option)
+        return f"`{verb}({', '.join(arguments)})`"
+    return f"`{' '.join(filter(None, [command(), verb, name, option]))}`"
+
+
+def command() -> str:
+    """Return the course's command as a terminal in the course's folder knows it."""
+    return "tile" if shutil.which("tile") else ".venv/bin/tile"
+
+
+def find_task(name: str) -> Task:
+    """Return the task called `name`, with its reference and cases; imports torch. Raises UnknownTask."""
+    find_card(name)
+    return importlib.import_module(f"solutions.{find_exercise(name).stem}").TASKS[name]
+
+
+def wrong(task: str, *, reason: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a function of `solutions/wrong/<stem>.py` as an answer to `task` that must be rejected for `reason`."""
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.wrong = WrongAnswer(task, reason, function)
+        return function
+
+    return mark
+
+
+def wrong_answers(stem: str) -> list[WrongAnswer]:
+    """Return the answers to the tasks of `solutions/<stem>.py` that must be rejected."""
+    module = importlib.import_module(f"solutions.wrong.{stem}")
+    return [value.wrong for value in vars(module).values() if isinstance(getattr(value, "wrong", None), WrongAnswer)]

@@ -1,0 +1,1 @@
+"""The command line, `tile …`, above the lab and the classroom."""
