@@ -24,9 +24,10 @@ setup: ## Install everything into .venv (PYTHON=… names the Python to take)
 lab: setup ## Open JupyterLab at the next chapter
 	@$(python) -m tile.cli lab
 
-test: setup ## Lint, run every test, and compare every notebook with what it prints
+test: setup ## Lint, check types, run every test, and compare every notebook with what it prints
 	$(python) -m ruff check .
 	$(python) -m ruff format --check .
+	$(python) -m mypy
 	$(python) -m pytest --nbval -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 thorough: setup ## Run the tests that take minutes: every attack on the grader

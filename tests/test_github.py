@@ -11,7 +11,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 FORMS = sorted(path for path in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config")
-SCHEMAS = {path: "github-workflows" for path in WORKFLOWS} | {path: "github-issue-forms" for path in FORMS}
+SCHEMAS = dict.fromkeys(WORKFLOWS, "github-workflows") | dict.fromkeys(FORMS, "github-issue-forms")
 SCHEMAS |= {ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml": "github-issue-config"}
 SCHEMAS |= {ROOT / "CITATION.cff": "citation-file-format"}
 

@@ -114,18 +114,18 @@ def test_specialized_as_a_launch_would(pointer_offset, n, vectors):
 
 
 @pytest.mark.parametrize(
-    ("n", "type"), [(2**31 - 1, "i32"), (2**31, "i64"), (2**63, "i64"), (2.5, "f32"), (True, "i1")]
+    ("n", "kind"), [(2**31 - 1, "i32"), (2**31, "i64"), (2**63, "i64"), (2.5, "f32"), (True, "i1")]
 )
-def test_scalars_take_their_width(n, type):
-    assert f"%n: {type}" in vector_add(n=n).ttir
+def test_scalars_take_their_width(n, kind):
+    assert f"%n: {kind}" in vector_add(n=n).ttir
 
 
 @pytest.mark.parametrize(
-    ("dtype", "type"),
+    ("dtype", "kind"),
     [(torch.bfloat16, "bf16"), (torch.float8_e4m3fn, "f8E4M3FN"), (torch.int64, "i64"), (torch.float64, "f64")],
 )
-def test_dtypes(dtype, type):
-    assert f"%x_ptr: !tt.ptr<{type}>" in vector_add(x=meta(64, dtype=dtype)).ttir
+def test_dtypes(dtype, kind):
+    assert f"%x_ptr: !tt.ptr<{kind}>" in vector_add(x=meta(64, dtype=dtype)).ttir
 
 
 def test_matmul_uses_the_tensor_cores_of_its_target():
