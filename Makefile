@@ -51,5 +51,5 @@ grade: setup ## Grade a class: SUBMISSIONS=folder ASSIGNMENT=01_vector_add OUT=f
 	$(python) -m tile.cli grade "$$SUBMISSIONS" --assignment "$$ASSIGNMENT" --out "$$OUT"
 
 clean: ## Remove .venv, the site and caches; answers and progress stay
-	rm -rf .venv _build build *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv _build build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,15 +1,7 @@
 """The command line: `tile …`."""
 
 import os
-import secrets
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +15,14 @@ from lab.generate import generate as write_exercise
 from lab.notebook import ROOT, CourseError
 from lab.task import exercises, find_exercise
 
-FIRST_PORT = 8888
-START_SECONDS = 60
-QUIET = (
+JUPYTERLAB = (
+    "-y",  # stops at the first Ctrl-C
+    "--log-level=ERROR",
+    "--LabApp.log_level=ERROR",
+    # Opens the address itself: a file that leads there is out of reach for a browser from a snap, or of Windows.
+    "--ServerApp.use_redirect_file=False",
+    # A token and no password, whatever this machine is used to: the printed address then lets one in.
+    "--PasswordIdentityProvider.hashed_password=",
     # Settings that keep JupyterLab from asking about news and looking for updates of its own.
     f"--LabApp.app_settings_dir={Path(__file__).with_name('jupyterlab')}",
     # Without it every kernel warns that others on this machine could listen.
@@ -58,65 +55,21 @@ TaskName = Annotated[str, typer.Argument(help="A task, such as scale_add.", meta
 @app.command()
 def lab(
     browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
-    port: Annotated[int, typer.Option(help="The first port to try.")] = FIRST_PORT,
+    port: Annotated[int, typer.Option(help="The port to try first.")] = 8888,
     ip: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 in a container.")] = "127.0.0.1",
 ) -> None:
     """Start JupyterLab at your next page, print its address, and stay until Ctrl-C."""
-    typer.echo("Starting JupyterLab …")
     for path in own_notebooks():
         trust(path)
-    port, token = free_port(port, ip), secrets.token_hex(16)
-    page = learner.next_page()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the server ends as well
-    server = subprocess.Popen(jupyter_command(ip, port), cwd=ROOT, env=os.environ | {"JUPYTER_TOKEN": token})
-    address = f"http://127.0.0.1:{port}/lab/tree/{page.as_posix()}?token={token}"
-    try:
-        wait_until_up(server, port)
-        typer.echo(f"JupyterLab is ready; Ctrl-C stops it. Open\n{address}")
-        if browser and has_screen():
-            webbrowser.open(address)
-        server.wait()
-    except KeyboardInterrupt:
-        typer.echo("\nStopping JupyterLab. `make lab` brings you back to where you were.")
-    finally:
-        server.terminate()
-        server.wait()
-
-
-def jupyter_command(ip: str, port: int) -> list[str]:
-    """Return the command that serves the course at one port, opens no browser, and asks nothing when stopped."""
-    options = ["-y", "--no-browser", f"--ip={ip}", f"--port={port}", "--ServerApp.port_retries=0"]
-    options += ["--log-level=ERROR", "--LabApp.log_level=ERROR", *QUIET]
+    options = [f"--ip={ip}", f"--port={port}", f"--LabApp.default_url=/lab/tree/{learner.next_page().as_posix()}"]
+    if not (browser and has_screen()):
+        options.append("--no-browser")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         options.append("--allow-root")
-    return [sys.executable, "-m", "jupyterlab", *options]
-
-
-def wait_until_up(server: subprocess.Popen, port: int) -> None:
-    """Return when the server answers. Raises CourseError when it ends or takes too long."""
-    for _ in range(START_SECONDS * 10):
-        if server.poll() is not None:
-            raise CourseError(f"JupyterLab ended at once (status {server.returncode}); the lines above say why.")
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{port}/api", timeout=1).close()
-            return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise CourseError(
-        f"JupyterLab did not answer on port {port} within {START_SECONDS} s. Try again, or `--port` another."
-    )
-
-
-def free_port(first: int, ip: str = "127.0.0.1") -> int:
-    """Return the first port from `first` on that nobody listens at. Raises CourseError when a hundred are taken."""
-    for port in range(first, min(first + 100, 2**16)):
-        with socket.socket() as probe:
-            try:
-                probe.bind((ip, port))
-                return port
-            except OSError:
-                continue
-    raise CourseError(f"No port from {first} on is free. Name another one with `--port`.")
+    os.environ.pop("JUPYTER_TOKEN", None)  # JupyterLab prints a token only if it made it
+    os.chdir(ROOT)
+    print("Starting JupyterLab. Ctrl-C stops it; `make lab` brings you back to where you were.", flush=True)
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *JUPYTERLAB, *options])
 
 
 def has_screen() -> bool:

@@ -1,5 +1,6 @@
 """The command line, as a learner meets it."""
 
+import json
 import os
 import re
 import shutil
@@ -55,13 +56,6 @@ def test_light_commands_start_at_once(tmp_path: Path):
     assert done.stdout.split() == ["False", "False"], done.stderr
 
 
-def test_a_taken_port_is_passed_over():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-        assert cli.free_port(port) > port
-
-
 def test_text_browsers_never_take_the_terminal(monkeypatch: pytest.MonkeyPatch):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME"):
         monkeypatch.delenv(name, raising=False)
@@ -71,28 +65,45 @@ def test_text_browsers_never_take_the_terminal(monkeypatch: pytest.MonkeyPatch):
     assert cli.has_screen()
 
 
-def test_lab_serves_the_course_and_stops_on_interrupt(tmp_path: Path):
-    pytest.importorskip("jupyterlab", reason="JupyterLab is not installed here")
+def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path: Path):
+    """A browser gets the printed address, whatever password and token this machine is used to."""
     folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
-    server = subprocess.Popen(
-        [sys.executable, "-m", "tile.cli", "lab", "--no-browser"],
-        cwd=ROOT,
-        env=os.environ | folders | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        # Started in the background, a shell's children ignore Ctrl-C, and theirs after them.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    try:
-        told = "".join(server.stdout.readline() for _ in range(3))
-        address = re.search(r"http://\S+/lab/tree/\S+", told)
-        assert address, told
-        with urllib.request.urlopen(address[0], timeout=20) as page:
-            assert page.status == 200
-        server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=20) == 0
-    finally:
-        server.kill()
+    habits = {"PasswordIdentityProvider": {"hashed_password": "argon2:somebody's"}}
+    (tmp_path / "CONFIG").mkdir()
+    (tmp_path / "CONFIG" / "jupyter_server_config.json").write_text(json.dumps(habits))
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" >"$0.opened"\n')
+    browser.chmod(0o755)
+    screen = {"BROWSER": str(browser), "DISPLAY": ":0"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tile.cli", "lab", f"--port={port}"],
+            cwd=tmp_path,
+            env=os.environ | folders | screen | {"PYTHONPATH": str(ROOT), "JUPYTER_TOKEN": "mine"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Started in the background, a shell's children ignore Ctrl-C, and theirs after them.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        try:
+            told = []
+            while not (address := re.search(r"http://127\.0\.0\.1:(\d+)/lab/tree/(\S+)\?token=\w+", "".join(told))):
+                assert server.poll() is None, "".join(told)
+                told.append(server.stdout.readline())
+            assert address[2] == "notebooks/01_vector_add.ipynb"
+            assert int(address[1]) != port
+            with urllib.request.urlopen(address[0], timeout=60) as page:
+                assert page.status == 200 and page.url == address[0]
+            server.send_signal(signal.SIGINT)
+            told.append(server.communicate(timeout=60)[0])
+            assert server.returncode == 0
+            assert "Traceback" not in "".join(told) and len("".join(told).splitlines()) < 12, "".join(told)
+            assert (tmp_path / "browser.opened").read_text().strip() == address[0]
+        finally:
+            server.kill()
 
 
 # A new version of the course
