@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from kernels.launch import opaque
+from .launch import custom_op
 
 BLOCK_BYTES = 4096  # of each tensor that a program owns
 ROWS = 128  # rows whose gradients one program adds up for the bias
@@ -30,36 +30,6 @@ def bias_gelu_reference(x: torch.Tensor, bias: torch.Tensor, approximate: str = 
 
 
 # The rungs: one function of a float32 x, in ever fewer instructions. First the definition, then the tanh form of it.
-
-
-@triton.jit
-def gelu_erf(x):
-    """x * Phi(x), by Triton's erf."""
-    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-
-
-@triton.jit
-def gelu_libdevice_erf(x):
-    """x * Phi(x), by the erf of libdevice."""
-    return 0.5 * x * (1.0 + libdevice.erf(x * 0.7071067811865476))
-
-
-@triton.jit
-def gelu_libdevice_tanh(x):
-    """The tanh form as it is published (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
-    return 0.5 * x * (1.0 + libdevice.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-
-
-@triton.jit
-def gelu_sigmoid(x):
-    """The tanh form through 1 + tanh(u) = 2 sigmoid(2u)."""
-    return x * tl.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))
-
-
-@triton.jit
-def gelu_libdevice_exp(x):
-    """The same sigmoid, by the exponential of libdevice."""
-    return x / (1.0 + libdevice.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
 @triton.jit
@@ -86,13 +56,6 @@ def normal_short(x, t):
     p = 0.12386069608440216 + t * (0.12044135207438483 + t * (0.13342945071763043 + t * p))
     tail = bell * (t * p)
     return tl.where(x > 0, 1.0 - tail, tail), bell
-
-
-@triton.jit
-def gelu_polynomial(x):
-    """x * Phi(x), to more digits than 16 bits can hold."""
-    phi, bell = normal_short(x, 1.0 / (1.0 + 0.31 * tl.abs(x)))
-    return x * phi
 
 
 @triton.jit
@@ -318,7 +281,7 @@ def forms_of(dtype: torch.dtype, approximate: str) -> tuple:
     return gelu_short, gelu_short_slope
 
 
-@opaque(lambda x, approximate: torch.empty_like(x))
+@custom_op(lambda x, approximate: torch.empty_like(x))
 def gelu_forward(x: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return gelu(x) in the layout of x, or of a copy of it."""
     out = torch.empty_like(x)
@@ -326,7 +289,7 @@ def gelu_forward(x: torch.Tensor, approximate: str) -> torch.Tensor:
     return out
 
 
-@opaque(lambda x, grad, approximate: torch.empty_like(x))
+@custom_op(lambda x, grad, approximate: torch.empty_like(x))
 def gelu_backward(x: torch.Tensor, grad: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return the gradient for x, in the layout of x, or of a copy of it."""
     dx = torch.empty_like(x)
@@ -361,7 +324,7 @@ def laid_out_as(t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(out).copy_(t)
 
 
-@opaque(lambda x, bias, approximate: contiguous_like(x))
+@custom_op(lambda x, bias, approximate: contiguous_like(x))
 def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return gelu(x + bias), contiguous."""
     out = contiguous_like(x)
@@ -377,7 +340,7 @@ def bias_gelu_forward(x: torch.Tensor, bias: torch.Tensor, approximate: str) -> 
     return out
 
 
-@opaque(lambda x, bias, grad, approximate: (contiguous_like(x), contiguous_like(bias)))
+@custom_op(lambda x, bias, grad, approximate: (contiguous_like(x), contiguous_like(bias)))
 def bias_gelu_backward(
     x: torch.Tensor, bias: torch.Tensor, grad: torch.Tensor, approximate: str
 ) -> tuple[torch.Tensor, torch.Tensor]:

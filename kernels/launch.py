@@ -15,14 +15,7 @@ import triton
 TFLOAT32 = 11  # what CUDA calls an element type that the copy engine rounds from fp32 to TF32
 
 
-def is_hopper(device: torch.device) -> bool:
-    """Return whether a device is a GPU of the generation that the Gluon kernels are written for."""
-    # An AMD MI200 has the capability of a Hopper GPU, in name.
-    nvidia = device.type == "cuda" and torch.version.hip is None
-    return nvidia and torch.cuda.get_device_capability(device) == (9, 0)
-
-
-def opaque(shape_of: Callable) -> Callable[[Callable], Callable]:
+def custom_op(shape_of: Callable) -> Callable[[Callable], Callable]:
     """Return a decorator for a function that launches kernels: torch.compile then takes it for a single operation.
 
     The arguments and results of the function are annotated, and no result is, or is a view of, an argument. shape_of:
@@ -43,7 +36,7 @@ def opaque(shape_of: Callable) -> Callable[[Callable], Callable]:
     return decorate
 
 
-class Looks(NamedTuple):
+class TensorSpec(NamedTuple):
     """All of a tensor that decides how it is computed with: everything but its values and its address."""
 
     shape: tuple[int, ...]
@@ -52,53 +45,53 @@ class Looks(NamedTuple):
     device: torch.device
     aligned: bool  # whether it starts at a multiple of 16 bytes
 
-    def at(self, pointer: int) -> "Placed":
-        """Return what stands for a tensor of these looks at an address."""
-        return Placed(pointer, self)
+    def at(self, pointer: int) -> "Placeholder":
+        """Return a placeholder for a tensor of this spec at an address."""
+        return Placeholder(pointer, self)
 
 
-def looks(t: torch.Tensor) -> Looks:
-    """Return what a tensor looks like: a key under which to keep what was decided for it."""
-    return Looks(t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16 == 0)
+def tensor_spec(t: torch.Tensor) -> TensorSpec:
+    """Return the spec of a tensor: a key under which to keep what was decided for it."""
+    return TensorSpec(t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16 == 0)
 
 
 @dataclass(frozen=True)
-class Placed:
+class Placeholder:
     """Stands for a tensor where its memory must not be held, or is not known yet."""
 
     pointer: int
-    looks: Looks
+    spec: TensorSpec
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.looks.shape
+        return self.spec.shape
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.looks.dtype
+        return self.spec.dtype
 
     def stride(self) -> tuple[int, ...]:
-        return self.looks.strides
+        return self.spec.strides
 
     def data_ptr(self) -> int:
         return self.pointer
 
 
-def stand_in(t: Looks | None) -> Placed | None:
-    """Return what the compiler takes for a tensor of these looks."""
+def placeholder(t: TensorSpec | None) -> Placeholder | None:
+    """Return what the compiler takes in place of a tensor of this spec."""
     return t and t.at(0 if t.aligned else t.dtype.itemsize)
 
 
 def launcher(
     kernel,
     grid: tuple[int, int, int],
-    tensors: tuple[Looks | None, ...],
+    tensors: tuple[TensorSpec | None, ...],
     rest: tuple = (),
     constants: tuple = (),
     described: tuple[Callable, ...] = (),
     **options,
 ) -> Callable[..., None]:
-    """Return a function that launches a kernel on tensors of these looks: `launch(tensors, *rest)`.
+    """Return a function that launches a kernel on tensors of these specs: `launch(tensors, *rest)`.
 
     The kernel takes the tensors first, as pointers or, if `described` has a function for each that makes its
     descriptor, through the copy engine; then what `rest` is like; then the constants, which every launch has in common.
@@ -122,7 +115,7 @@ class Launcher:
     """
 
     def __init__(self, kernel, grid, tensors, rest, constants, described, otherwise, **options):
-        sources = (stand_in(t) for t in tensors)
+        sources = (placeholder(t) for t in tensors)
         if described:
             sources = (describe(t.at(0)) for describe, t in zip(described, tensors, strict=True))
         compiled = kernel.warmup(*sources, *rest, *constants, grid=grid, **options)

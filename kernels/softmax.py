@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch.autograd.function import once_differentiable
 
-from kernels.launch import opaque
+from .launch import custom_op
 
 SHORT = 1024  # elements up to which several rows share a program
 HELD = 24576  # elements up to which the registers of one program hold a row, or the two of the backward pass
@@ -25,35 +25,10 @@ def softmax_reference(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     return torch.softmax(x.double(), dim).to(x.dtype)
 
 
-def softmax_eager(x: torch.Tensor) -> torch.Tensor:
-    """Return the softmax of each row of x, [M, N], in five operations that move 8MN + 4M elements between them."""
-    largest = x.amax(1, keepdim=True)  # reads MN, writes M
-    shifted = x - largest  # reads MN + M, writes MN
-    powers = torch.exp(shifted)  # reads MN, writes MN
-    total = powers.sum(1, keepdim=True)  # reads MN, writes M
-    return powers / total  # reads MN + M, writes MN
-
-
 @triton.jit
 def power_of_e(x):
     """Return e**x in two instructions: `tl.exp` spends three more on results below 2**-126, which are 0 here."""
     return tl.exp2(x * LOG2E)
-
-
-@triton.jit
-def softmax_row_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK: tl.constexpr):
-    """Each program normalizes one row, which BLOCK lanes hold.
-
-    x_ptr, out_ptr: [M, N], one dtype; elements of a row lie side by side. The grid is (M,).
-    """
-    # Widen before multiplying: a row number times a stride passes 2**31 in a large matrix.
-    row = tl.program_id(0).to(tl.int64)
-    offs = tl.arange(0, BLOCK)  # [BLOCK]
-    mask = offs < N
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
-    powers = power_of_e(x - tl.max(x, 0))
-    y = powers * (1 / tl.sum(powers, 0))
-    tl.store(out_ptr + row * stride_om + offs, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -71,22 +46,6 @@ def softmax_rows_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, ROWS: tl.con
     y = powers * (1 / tl.sum(powers, 1))[:, None]
     out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :]
     tl.store(out_ptrs, y.to(out_ptr.dtype.element_ty), mask=mask)
-
-
-@triton.jit
-def softmax_persistent_kernel(x_ptr, out_ptr, M, N, stride_xm, stride_om, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """Each program normalizes every P-th row, of P programs, and asks for STAGES - 1 rows ahead of the one it works on.
-
-    x_ptr, out_ptr: [M, N], one dtype; elements of a row lie side by side. Any grid (P,).
-    """
-    offs = tl.arange(0, BLOCK)  # [BLOCK]
-    mask = offs < N
-    for turn in tl.range(tl.program_id(0), M, tl.num_programs(0), num_stages=STAGES):
-        row = tl.cast(turn, tl.int64)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
-        powers = power_of_e(x - tl.max(x, 0))
-        y = powers * (1 / tl.sum(powers, 0))
-        tl.store(out_ptr + row * stride_om + offs, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -307,13 +266,13 @@ class Softmax(torch.autograd.Function):
         return as_rows_of(y, ctx.dim, rows), None
 
 
-@opaque(lambda x: x.new_empty(x.shape))
+@custom_op(lambda x: x.new_empty(x.shape))
 def softmax_rows(x: torch.Tensor) -> torch.Tensor:
     """Return softmax(x) along the rows of a matrix that have no gaps."""
     return launched(plan_for, x)
 
 
-@opaque(lambda y, grad: y.new_empty(y.shape))
+@custom_op(lambda y, grad: y.new_empty(y.shape))
 def softmax_backward_rows(y: torch.Tensor, grad: torch.Tensor) -> torch.Tensor:
     """Return y * (grad - sum(y * grad)) along the rows of matrices that have no gaps."""
     return launched(backward_plan_for, y, grad)

@@ -6,15 +6,8 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from kernels.dropout import (
-    BLOCK,
-    dropout,
-    dropout_bytes,
-    dropout_flops,
-    dropout_four_kernel,
-    dropout_one_kernel,
-    dropout_stored_kernel,
-)
+from kernels.dropout import dropout, dropout_bytes, dropout_flops
+from kernels.ladders.dropout import BLOCK, dropout_four_kernel, dropout_one_kernel, dropout_stored_kernel
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, TorchCompiled, Workload
 

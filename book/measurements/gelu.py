@@ -4,17 +4,8 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from kernels.gelu import (
-    block_of,
-    gelu,
-    gelu_bytes,
-    gelu_erf,
-    gelu_flops,
-    gelu_kernel,
-    gelu_libdevice_erf,
-    gelu_polynomial,
-    gelu_reference,
-)
+from kernels.gelu import block_of, gelu, gelu_bytes, gelu_flops, gelu_kernel, gelu_reference
+from kernels.ladders.gelu import gelu_erf, gelu_libdevice_erf, gelu_polynomial
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, TorchCompiled, Unavailable, Workload
 

@@ -6,17 +6,8 @@ import torch
 import torch.nn.functional as F
 import triton
 
-from kernels.gelu import (
-    block_of,
-    gelu,
-    gelu_bytes,
-    gelu_flops,
-    gelu_kernel,
-    gelu_libdevice_exp,
-    gelu_libdevice_tanh,
-    gelu_reference,
-    gelu_sigmoid,
-)
+from kernels.gelu import block_of, gelu, gelu_bytes, gelu_flops, gelu_kernel, gelu_reference
+from kernels.ladders.gelu import gelu_libdevice_exp, gelu_libdevice_tanh, gelu_sigmoid
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, TorchCompiled, Workload
 

@@ -6,17 +6,14 @@ import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from kernels.matmul import (
-    matmul,
+from kernels.ladders.matmul import (
     matmul_autotuned_kernel,
-    matmul_bytes,
     matmul_element_kernel,
-    matmul_flops,
     matmul_increment_kernel,
-    matmul_kernel,
     matmul_persistent_kernel,
     matmul_tile_kernel,
 )
+from kernels.matmul import matmul, matmul_bytes, matmul_flops, matmul_kernel
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, Unavailable, Workload
 

@@ -3,18 +3,16 @@
 import torch
 import triton
 
+from kernels.ladders.softmax import softmax_eager, softmax_persistent_kernel, softmax_row_kernel
 from kernels.softmax import (
     HELD,
     SHORT,
     plan_for,
     softmax,
     softmax_bytes,
-    softmax_eager,
     softmax_flops,
     softmax_online_kernel,
-    softmax_persistent_kernel,
     softmax_pieces_kernel,
-    softmax_row_kernel,
 )
 from lab.device import DEVICE, GPU
 from lab.measure.recipe import Recipe, TorchCompiled, Unavailable, Workload

@@ -14,21 +14,18 @@ from hypothesis import strategies as st
 
 import kernels.dropout
 from kernels.dropout import (
-    BLOCK,
     CALLS,
     DTYPES,
     dropout,
     dropout_bytes,
     dropout_flops,
-    dropout_four_kernel,
     dropout_kernel,
-    dropout_one_kernel,
     dropout_reference,
-    dropout_stored_kernel,
     keep_reference,
     philox_reference,
     threshold_of,
 )
+from kernels.ladders.dropout import BLOCK, dropout_four_kernel, dropout_one_kernel, dropout_stored_kernel
 from lab.check import judge
 from lab.compiler import compiled
 from lab.device import DEVICE, ON_CPU

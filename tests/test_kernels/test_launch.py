@@ -8,9 +8,7 @@ import pytest
 import triton
 
 LISTENING = """
-import sys, types
 from types import SimpleNamespace
-sys.modules["lab.device"] = types.ModuleType("lab.device")  # which would make the CPU the device
 
 import torch
 import triton
@@ -43,10 +41,12 @@ triton.runtime.driver.set_active(SimpleNamespace(
 
 from functools import partial
 
-from kernels import attention_backward, attention_backward_hopper, attention_hopper
 from kernels import matmul as portable
-from kernels import matmul_hopper
-from kernels.launch import Looks, launcher
+from kernels.attention import backward as attention_backward
+from kernels.attention import hopper as attention_hopper
+from kernels.attention import hopper_backward as attention_backward_hopper
+from kernels.launch import TensorSpec, launcher
+from kernels.matmul import hopper as matmul_hopper
 
 device = torch.device("cuda", 0)
 
@@ -55,14 +55,14 @@ def dense(*shape, dtype=torch.bfloat16):
     strides = [1]
     for size in reversed(shape[1:]):
         strides.insert(0, strides[0] * size)
-    return Looks(shape, tuple(strides), dtype, device, True)
+    return TensorSpec(shape, tuple(strides), dtype, device, True)
 
 
 def same(kernel, grid, tensors, rest, constants, described=(), **options):
-    # rest: looks, or numbers
+    # rest: specs, or numbers
     placed = [t and t.at(4096 * (i + 1)) for i, t in enumerate(tensors)]
     sources = [describe(t) for describe, t in zip(described, placed)] or placed
-    passed = [t.at(2**20 + 4096 * i) if isinstance(t, Looks) else t for i, t in enumerate(rest)]
+    passed = [t.at(2**20 + 4096 * i) if isinstance(t, TensorSpec) else t for i, t in enumerate(rest)]
     kernel[grid](*sources, *passed, *constants, **options)
     launch = launcher(kernel, grid, tensors, tuple(passed), constants, described, **options)
     launch(placed, *passed)

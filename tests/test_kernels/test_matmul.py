@@ -9,6 +9,15 @@ from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from kernels import matmul as module
+from kernels.ladders import matmul as ladder
+from kernels.ladders.matmul import (
+    matmul_autotuned_kernel,
+    matmul_element_kernel,
+    matmul_increment_kernel,
+    matmul_persistent_kernel,
+    matmul_tile_kernel,
+    prune,
+)
 from kernels.matmul import (
     ACTIVATIONS,
     CONFIGS,
@@ -16,16 +25,10 @@ from kernels.matmul import (
     SCALAR_CONFIG,
     SHORT_CONFIGS,
     matmul,
-    matmul_autotuned_kernel,
     matmul_bytes,
-    matmul_element_kernel,
     matmul_flops,
-    matmul_increment_kernel,
     matmul_kernel,
-    matmul_persistent_kernel,
     matmul_reference,
-    matmul_tile_kernel,
-    prune,
     result_dtype,
     shared_bytes,
     tile_origin,
@@ -315,7 +318,8 @@ def test_rungs(rung, dtype):
 
 @pytest.mark.parametrize("limit", [64 * 1024, 100 * 1024, 227 * 1024])
 def test_no_configuration_needs_more_shared_memory_than_there_is(limit, monkeypatch):
-    monkeypatch.setattr(module, "shared_limit", lambda device: limit)
+    for place in (module, ladder):
+        monkeypatch.setattr(place, "shared_limit", lambda device: limit)
     for dtype in DTYPES:
         kept = prune(CONFIGS, {"a_ptr": torch.empty(1, dtype=dtype)})
         assert kept and all(shared_bytes(config, dtype.itemsize) <= limit for config in kept)

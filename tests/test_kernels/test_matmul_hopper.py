@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from kernels import matmul as portable
-from kernels import matmul_hopper as hopper
-from kernels.launch import looks
-from kernels.matmul_hopper import (
+from kernels.launch import tensor_spec
+from kernels.matmul import hopper
+from kernels.matmul.hopper import (
     DTYPES,
     descriptor,
     fetchable,
@@ -30,14 +30,14 @@ needs_hopper = pytest.mark.skipif(
 # Without a GPU
 
 
-def placed(dtype):
+def placeholder(dtype):
     """Return what stands for a tensor [4096, 4096]."""
-    return looks(torch.empty(4096, 4096, dtype=dtype, device="meta")).at(0)
+    return tensor_spec(torch.empty(4096, 4096, dtype=dtype, device="meta")).at(0)
 
 
 def compile_kernel(dtype, BLOCK_N=256, STAGES=3, a_by_rows=True, b_by_rows=True, bias=None, activation=None):
     BLOCK_K = 128 // dtype.itemsize
-    square, out = (placed(kind) for kind in (dtype, portable.result_dtype(dtype)))
+    square, out = (placeholder(kind) for kind in (dtype, portable.result_dtype(dtype)))
     descriptors = (
         descriptor(square, (64, BLOCK_K) if a_by_rows else (BLOCK_K, 64)),
         descriptor(square, (BLOCK_K, BLOCK_N) if b_by_rows else (BLOCK_N, BLOCK_K)),
@@ -113,7 +113,7 @@ COPIED = {
 
 @pytest.mark.parametrize("t", FETCHED_IN_PLACE.values(), ids=FETCHED_IN_PLACE)
 def test_what_is_fetched_where_it_lies(t):
-    rows = rows_of(looks(t), (1, 0))
+    rows = rows_of(tensor_spec(t), (1, 0))
     assert fetchable(t, rows) is t and rows.axis == (1 if t.stride(1) == 1 else 0)
     assert torch.equal(as_fetched(t, rows), t)
 
@@ -121,7 +121,7 @@ def test_what_is_fetched_where_it_lies(t):
 @pytest.mark.parametrize("t", COPIED.values(), ids=COPIED)
 @pytest.mark.parametrize("along", [(1, 0), (1,), (0,)])
 def test_what_is_copied_first(t, along):
-    rows = rows_of(looks(t), along)
+    rows = rows_of(tensor_spec(t), along)
     assert rows.axis in along and rows.strides[1] == 1 and rows.strides[0] * 2 % 16 == 0
     assert fetchable(t, rows).data_ptr() != t.data_ptr()
     assert torch.equal(as_fetched(t, rows), t)
@@ -134,8 +134,8 @@ def as_fetched(t, rows):
 
 
 def test_bytes_want_k_contiguous():
-    assert rows_of(looks(FETCHED_IN_PLACE["rows"]), (0,)).copied
-    assert rows_of(looks(FETCHED_IN_PLACE["columns"]), (1,)).copied
+    assert rows_of(tensor_spec(FETCHED_IN_PLACE["rows"]), (0,)).copied
+    assert rows_of(tensor_spec(FETCHED_IN_PLACE["columns"]), (1,)).copied
 
 
 # On a Hopper GPU

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernels import softmax as module
+from kernels.ladders.softmax import softmax_eager, softmax_persistent_kernel, softmax_row_kernel
 from kernels.softmax import (
     DTYPES,
     HELD,
@@ -18,13 +19,10 @@ from kernels.softmax import (
     softmax_backward_online_kernel,
     softmax_backward_pieces_kernel,
     softmax_bytes,
-    softmax_eager,
     softmax_flops,
     softmax_online_kernel,
-    softmax_persistent_kernel,
     softmax_pieces_kernel,
     softmax_reference,
-    softmax_row_kernel,
     softmax_rows_kernel,
 )
 from lab.check import judge

@@ -5,9 +5,10 @@ import torch
 import triton
 
 from kernels.attention import attention, attention_plain
-from kernels.attention_backward import attention_backward_plain
-from kernels.dropout import dropout, dropout_four_kernel, dropout_one_kernel, dropout_stored_kernel
+from kernels.attention.backward import attention_backward_plain
+from kernels.dropout import dropout
 from kernels.gelu import bias_gelu, gelu
+from kernels.ladders.dropout import dropout_four_kernel, dropout_one_kernel, dropout_stored_kernel
 from kernels.matmul import matmul
 from kernels.softmax import softmax
 from kernels.vector_add import vector_add

@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from kernels import matmul_hopper as hopper
-from kernels.launch import Looks, is_hopper, launcher, looks, opaque
+from ..gpu import is_hopper, shared_limit
+from ..launch import TensorSpec, custom_op, launcher, tensor_spec
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
 PRECISIONS = ("ieee", "tf32")
@@ -26,85 +26,6 @@ def matmul_reference(a, b, bias=None, activation=None, precision=None) -> torch.
     if bias is not None:
         out = out + bias.double()
     return ACTIVATIONS[activation](out).to(result_dtype(a.dtype))
-
-
-@triton.jit
-def matmul_element_kernel(
-    a_ptr, b_ptr, out_ptr, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
-    BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program writes one element of out: a row of a times a column of b.
-
-    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides, one dtype.
-    """
-    pid = tl.program_id(0).to(tl.int64)
-    pid_m, pid_n = pid // N, pid % N
-    acc = tl.zeros((BLOCK_K,), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
-        mask_k = offs_k < K
-        a = tl.load(a_ptr + pid_m * stride_am + offs_k * stride_ak, mask=mask_k, other=0.0)
-        b = tl.load(b_ptr + offs_k * stride_bk + pid_n * stride_bn, mask=mask_k, other=0.0)
-        acc += a.to(tl.float32) * b.to(tl.float32)
-    out = tl.sum(acc, 0).to(out_ptr.dtype.element_ty)
-    # Every program has an element: the grid is as large as out.
-    tl.store(out_ptr + pid_m * stride_om + pid_n * stride_on, out)
-
-
-@triton.jit
-def matmul_tile_kernel(
-    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program writes one tile of out, BLOCK_M x BLOCK_N, and works out every address anew.
-
-    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides, one dtype.
-    """
-    pid = tl.program_id(0).to(tl.int64)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    mask_m, mask_n = offs_m < M, offs_n < N
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
-        mask_k = offs_k < K
-        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
-        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
-        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
-        acc = tl.dot(a, b, acc)
-    out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
-    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
-
-
-@triton.jit
-def matmul_increment_kernel(
-    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_om, stride_on,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
-):  # fmt: skip
-    """Each program writes one tile of out and moves its pointers along K instead of working them out.
-
-    a_ptr: [M, K]; b_ptr: [K, N]; out_ptr: [M, N]; any strides, one dtype.
-    """
-    pid = tl.program_id(0).to(tl.int64)
-    tiles_n = tl.cdiv(N, BLOCK_N)
-    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
-    offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
-    mask_m, mask_n = offs_m < M, offs_n < N
-    a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-    b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
-    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for k in range(0, K, BLOCK_K):
-        mask_k = offs_k < K - k
-        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
-        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
-        acc = tl.dot(a, b, acc)
-        a_ptrs += BLOCK_K * tl.cast(stride_ak, tl.int64)
-        b_ptrs += BLOCK_K * tl.cast(stride_bk, tl.int64)
-    out_ptrs = out_ptr + offs_m[:, None] * stride_om + offs_n[None, :] * stride_on
-    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=mask_m[:, None] & mask_n[None, :])
 
 
 @triton.jit
@@ -161,26 +82,6 @@ def matmul_kernel(
     tl.store(out_ptrs, out, mask=mask_m[:, None] & mask_n[None, :])
 
 
-@triton.jit
-def matmul_persistent_kernel(
-    a_desc, b_desc, out_desc, M, N, K,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-):  # fmt: skip
-    """Each program writes every so many-th tile of out; the copy engine (TMA) finds the addresses and masks the edges.
-
-    a_desc: blocks of [BLOCK_M, BLOCK_K]; b_desc: [BLOCK_K, BLOCK_N]; out_desc: [BLOCK_M, BLOCK_N]; one dtype.
-    """
-    tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
-        pid_m, pid_n = tile_origin(tile, tiles_m, tiles_n, GROUP)
-        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-        for k in range(0, K, BLOCK_K):
-            a = a_desc.load([pid_m * BLOCK_M, k])
-            b = b_desc.load([k, pid_n * BLOCK_N])
-            acc = tl.dot(a, b, acc)
-        out_desc.store([pid_m * BLOCK_M, pid_n * BLOCK_N], acc.to(out_desc.dtype))
-
-
 def matmul(
     a: torch.Tensor,
     b: torch.Tensor,
@@ -202,7 +103,7 @@ def matmul(
     return multiply(a, b, bias, activation, precision)
 
 
-@opaque(lambda a, b, bias, activation, precision: a.new_empty((a.shape[0], b.shape[1]), dtype=result_dtype(a.dtype)))
+@custom_op(lambda a, b, bias, activation, precision: a.new_empty((a.shape[0], b.shape[1]), dtype=result_dtype(a.dtype)))
 def multiply(
     a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None, activation: str | None, precision: str | None
 ) -> torch.Tensor:
@@ -213,15 +114,17 @@ def multiply(
     if precision is None and a.dtype == torch.float32:
         precision = default_precision()
     a, b, bias = a.resolve_neg(), b.resolve_neg(), None if bias is None else bias.resolve_neg().contiguous()
-    product = product_for(looks(a), looks(b), None if bias is None else looks(bias), activation, precision)
+    product = product_for(
+        tensor_spec(a), tensor_spec(b), None if bias is None else tensor_spec(bias), activation, precision
+    )
     return product(a, b, bias)
 
 
 @functools.lru_cache(maxsize=1024)
 def product_for(
-    a: Looks, b: Looks, bias: Looks | None, activation: str | None, precision: str | None
+    a: TensorSpec, b: TensorSpec, bias: TensorSpec | None, activation: str | None, precision: str | None
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]:
-    """Return the function of a, b and bias that multiplies matrices of these looks.
+    """Return the function of a, b and bias that multiplies matrices of these specs.
 
     All that can be known without their values is checked and decided here, once. The current device must be theirs.
     """
@@ -230,17 +133,19 @@ def product_for(
     if M * N == 0:
         return lambda a, b, bias: a.new_empty((M, N), dtype=result_dtype(a.dtype))
     if suits_hopper(a, b, precision):
+        from . import hopper  # brings Gluon, which is experimental
+
         return hopper.product_for(a, b, bias, activation)
     return portable_product(a, b, bias, activation, precision)
 
 
-def portable_product(a: Looks, b: Looks, bias: Looks | None, activation, precision) -> Callable:
+def portable_product(a: TensorSpec, b: TensorSpec, bias: TensorSpec | None, activation, precision) -> Callable:
     """Return a function that launches `matmul_kernel`, one program for each tile of the result."""
     (M, K), N, dtype = a.shape, b.shape[1], result_dtype(a.dtype)
     precision = precision if a.dtype == torch.float32 else "tf32"
     config = config_for(M, N, a.dtype, precision, a.device)
     grid = (triton.cdiv(M, config.kwargs["BLOCK_M"]) * triton.cdiv(N, config.kwargs["BLOCK_N"]), 1, 1)
-    out = Looks((M, N), (N, 1), dtype, a.device, aligned=True)
+    out = TensorSpec((M, N), (N, 1), dtype, a.device, aligned=True)
     sizes = (M, N, K, *a.strides, *b.strides, *out.strides, *config.kwargs.values(), GROUP, activation, precision)
     options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
     launch = launcher(matmul_kernel, grid, (a, b, bias, out), constants=sizes, **options)
@@ -280,17 +185,6 @@ SCALAR_CONFIG = config(64, 64, 16, 4, 3)  # without tensor cores, a program hold
 CPU_CONFIG = config(32, 32, 32, 4, 1)
 
 
-def prune(configs: list[triton.Config], arguments: dict, **options) -> list[triton.Config]:
-    """Return the configurations that fit the shared memory of the GPU of `a_ptr`; autotune then tries no others."""
-    a = arguments["a_ptr"]
-    return [one for one in configs if shared_bytes(one, a.element_size()) <= shared_limit(a.device)]
-
-
-matmul_autotuned_kernel = triton.autotune(
-    CONFIGS[:-1], key=["M", "N", "K"], prune_configs_by={"early_config_prune": prune}
-)(matmul_kernel)
-
-
 @functools.lru_cache(maxsize=1024)
 def config_for(M: int, N: int, dtype: torch.dtype, precision: str, device: torch.device) -> triton.Config:
     """Return the largest tiles that fit the shared memory of the device and give most of its multiprocessors work."""
@@ -314,14 +208,7 @@ def shared_bytes(config: triton.Config, itemsize: int) -> int:
     return config.num_stages * (BLOCK_M + BLOCK_N) * BLOCK_K * itemsize
 
 
-def shared_limit(device: torch.device) -> int:
-    """Return the bytes of shared memory that one program may have; without a GPU there is no limit."""
-    if device.type != "cuda":
-        return 2**63
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
-
-
-def suits_hopper(a: Looks, b: Looks, precision: str | None) -> bool:
+def suits_hopper(a: TensorSpec, b: TensorSpec, precision: str | None) -> bool:
     """Return whether `matmul_hopper` can compute this product and is worth its setting up."""
     (M, K), N = a.shape, b.shape[1]
     large = min(M, N) > SHORT and M * N * K >= 2**24
@@ -349,8 +236,8 @@ def check_tensors(a, b, bias) -> None:
             raise ValueError(f"matmul takes dense tensors, and {name} is {t.layout}")
 
 
-def check_operands(a: Looks, b: Looks, bias: Looks | None, activation, precision) -> None:
-    """Raise ValueError, naming what is wrong, unless `matmul` can take tensors of these looks."""
+def check_operands(a: TensorSpec, b: TensorSpec, bias: TensorSpec | None, activation, precision) -> None:
+    """Raise ValueError, naming what is wrong, unless `matmul` can take tensors of these specs."""
     for name, t in ("b", b), ("bias", bias or a):
         if t.device != a.device:
             raise ValueError(f"all tensors must be on one device, and a is on {a.device}, {name} on {t.device}")

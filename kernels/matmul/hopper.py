@@ -21,7 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.launch import Launcher, Looks, Placed, launcher, looks, stand_in
+from ..launch import Launcher, Placeholder, TensorSpec, launcher, placeholder, tensor_spec
 
 HALF = 64  # rows of a tile that one consumer owns
 BLOCK_M = 2 * HALF
@@ -195,7 +195,9 @@ def matmul_hopper(
     fp32 is multiplied as TF32: rounded to 10 bits of mantissa.
     Sums of 8-bit products keep some 14 bits on their way, as in torch._scaled_mm with use_fast_accum=True.
     """
-    return product_for(looks(a), looks(b), None if bias is None else looks(bias), activation)(a, b, bias)
+    return product_for(tensor_spec(a), tensor_spec(b), None if bias is None else tensor_spec(bias), activation)(
+        a, b, bias
+    )
 
 
 class Rows(NamedTuple):
@@ -207,7 +209,7 @@ class Rows(NamedTuple):
     copied: bool  # whether the matrix must first be copied to lie like this
 
 
-def rows_of(t: Looks, along: tuple[int, ...]) -> Rows:
+def rows_of(t: TensorSpec, along: tuple[int, ...]) -> Rows:
     """Return how TMA reads a matrix. along: the axes that may be contiguous, the preferred one first."""
     unit = 16 // t.dtype.itemsize
     for axis in along:
@@ -239,7 +241,7 @@ class Product:
     launch: Launcher
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """Return the product of two matrices of these looks."""
+        """Return the product of two matrices of these specs."""
         a, b = fetchable(a, self.a_rows), fetchable(b, self.b_rows)
         out = a.new_empty(*self.wide, dtype=self.dtype)
         self.launch((a, b, out), bias)
@@ -247,8 +249,8 @@ class Product:
 
 
 @functools.lru_cache(maxsize=1024)
-def product_for(a: Looks, b: Looks, bias: Looks | None, activation: str | None) -> Product:
-    """Return the product of matrices of these looks on the current device."""
+def product_for(a: TensorSpec, b: TensorSpec, bias: TensorSpec | None, activation: str | None) -> Product:
+    """Return the product of matrices of these specs on the current device."""
     (M, K), N = a.shape, b.shape[1]
     # The tensor cores can turn blocks of 16-bit numbers around; of others they want K to be the contiguous axis.
     turned = a.dtype.itemsize == 2
@@ -262,9 +264,9 @@ def product_for(a: Looks, b: Looks, bias: Looks | None, activation: str | None) 
     # Tensor cores cut off what TF32 lacks of an fp32 number; rounding it on the way more than halves the error.
     rounded = a.dtype == torch.float32
     tensors = (
-        Looks(a_rows.shape, a_rows.strides, a.dtype, a.device, aligned=True),
-        Looks(b_rows.shape, b_rows.strides, b.dtype, b.device, aligned=True),
-        Looks(wide, (wide[1], 1), dtype, a.device, aligned=True),
+        TensorSpec(a_rows.shape, a_rows.strides, a.dtype, a.device, aligned=True),
+        TensorSpec(b_rows.shape, b_rows.strides, b.dtype, b.device, aligned=True),
+        TensorSpec(wide, (wide[1], 1), dtype, a.device, aligned=True),
     )
     described = (
         functools.partial(descriptor, block=(HALF, BLOCK_K) if a_by_rows else (BLOCK_K, HALF), rounded=rounded),
@@ -273,7 +275,7 @@ def product_for(a: Looks, b: Looks, bias: Looks | None, activation: str | None) 
     )
     constants = (N, tiles_m, tiles_n, tiles_k, GROUP, BLOCK_K, STAGES, a_by_rows, b_by_rows, activation)
     grid = (min(sms, tiles_m * tiles_n), 1, 1)
-    launch = launcher(matmul_hopper_kernel, grid, tensors, (stand_in(bias),), constants, described, num_warps=4)
+    launch = launcher(matmul_hopper_kernel, grid, tensors, (placeholder(bias),), constants, described, num_warps=4)
     return Product(a_rows=a_rows, b_rows=b_rows, columns=N, wide=wide, dtype=dtype, launch=launch)
 
 
@@ -289,7 +291,7 @@ def tile_shape(M: int, N: int, itemsize: int, sms: int) -> tuple[int, int]:
             return BLOCK_N, STAGES
 
 
-def descriptor(t: torch.Tensor | Placed, block: tuple, rounded: bool = False) -> TensorDescriptor:
+def descriptor(t: torch.Tensor | Placeholder, block: tuple, rounded: bool = False) -> TensorDescriptor:
     """Return what TMA has to know to move blocks of a matrix. rounded: whether it rounds fp32 numbers to TF32."""
     layout = gl.NVMMASharedLayout.get_default_for(list(block), DTYPES[t.dtype])
     made = TensorDescriptor(t, list(t.shape), list(t.stride()), list(block), layout)

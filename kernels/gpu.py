@@ -1,0 +1,27 @@
+"""What kernels ask of a GPU before they choose how to run."""
+
+import torch
+
+WITH_COPY_ENGINE = ((9, 0), (10, 0), (10, 3))  # compute capabilities of GPUs with TMA and a large shared memory
+
+
+def is_hopper(device: torch.device) -> bool:
+    """Return whether a device is a GPU of the generation that the Gluon kernels are written for."""
+    return is_nvidia(device) and torch.cuda.get_device_capability(device) == (9, 0)
+
+
+def has_copy_engine(device: torch.device) -> bool:
+    """Return whether a device is a GPU whose copy engine (TMA) the kernels use."""
+    return is_nvidia(device) and torch.cuda.get_device_capability(device) in WITH_COPY_ENGINE
+
+
+def is_nvidia(device: torch.device) -> bool:
+    """Return whether a device is an NVIDIA GPU: an AMD MI200 reports the capability of a Hopper GPU."""
+    return device.type == "cuda" and torch.version.hip is None
+
+
+def shared_limit(device: torch.device) -> int:
+    """Return the bytes of shared memory that one program may have; without a GPU there is no limit."""
+    if device.type != "cuda":
+        return 2**63
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
