@@ -9,17 +9,10 @@ import triton
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-from kernels.attention import (
-    LOG2_E,
-    attention,
-    attention_bytes,
-    attention_causal_kernel,
-    attention_eager,
-    attention_flops,
-    attention_kernel,
-    attention_plain,
-    attention_tile_kernel,
-)
+from kernels.attention import attention, attention_bytes, attention_eager, attention_flops, attention_plain
+from kernels.attention.common import LOG2_E
+from kernels.attention.forward import attention_kernel
+from kernels.ladders.attention import attention_causal_kernel, attention_tile_kernel
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, Unavailable, Workload
 
@@ -117,9 +110,9 @@ def causal_loops(q, k, v, out, tiles, strides, options):
 
 def exp2(q, k, v, out, tiles, strides, options):
     B, H, N, D = q.shape
-    lse = torch.empty(q.shape[:3], device=q.device)
-    sizes = (D**-0.5 * LOG2_E, H, 1, N, N)
-    attention_kernel[(tiles * B * H,)](q, k, v, out, lse, *sizes, *strides[:9], BLOCK_D=D, **options)
+    lse2 = torch.empty(q.shape[:3], device=q.device)
+    sizes = (D**-0.5 * LOG2_E.value, H, 1, N, N)
+    attention_kernel[(tiles * B * H,)](q, k, v, out, lse2, *sizes, *strides[:9], BLOCK_D=D, **options)
 
 
 def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:

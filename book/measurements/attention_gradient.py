@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from kernels.attention import attention, attention_bytes, attention_flops, attention_forward
-from kernels.attention_backward import attention_backward_plain, attention_backward_reference
+from kernels.attention.backward import attention_backward_plain, attention_backward_reference
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, Workload
 

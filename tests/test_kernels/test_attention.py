@@ -8,30 +8,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernels import attention as module
 from kernels.attention import (
+    DTYPES,
+    attention,
+    attention_bytes,
+    attention_eager,
+    attention_flops,
+    attention_forward,
+    attention_plain,
+    attention_reference,
+    visible,
+)
+from kernels.attention import forward as module
+from kernels.attention.backward import attention_backward
+from kernels.attention.common import LOG2_E, descriptor, padded, readable
+from kernels.attention.forward import (
     CONFIGS,
     CPU_CONFIG,
     DESCRIPTOR_CONFIGS,
-    DTYPES,
-    LOG2_E,
     SCALAR_CONFIG,
-    attention,
-    attention_bytes,
-    attention_causal_kernel,
     attention_descriptor_kernel,
-    attention_eager,
-    attention_flops,
     attention_kernel,
-    attention_reference,
-    attention_tile_kernel,
-    padded,
     shared_bytes,
-    visible,
 )
-from kernels.attention_backward import WITH_COPY_ENGINE, attention_backward, descriptor
-from kernels.attention_hopper import readable
-from kernels.launch import looks
+from kernels.gpu import WITH_COPY_ENGINE
+from kernels.ladders.attention import attention_causal_kernel, attention_tile_kernel
+from kernels.launch import tensor_spec
 from lab.check import judge
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, ON_CPU
@@ -262,9 +264,9 @@ def test_a_second_gradient_is_refused():
 def test_the_logarithm_of_the_sum_of_powers():
     """What the backward pass builds on: base 2, and +inf where a query sees nothing."""
     q, k, v = heads(1, 2, 30, 21, 16)(torch.Generator(DEVICE).manual_seed(0))
-    _, lse = module.attention_forward(q, k, v, True, 0.5)
+    _, lse = attention_forward(q, k, v, True, 0.5)
     scores = (0.5 * q.double() @ k.double().mT).masked_fill(~visible(30, 21, DEVICE), -INF)
-    expected = (scores.logsumexp(3) * LOG2_E).float()
+    expected = (scores.logsumexp(3) * LOG2_E.value).float()
     assert lse.dtype == torch.float32 and lse.shape == (1, 2, 30)
     assert (lse[:, :, :9] == INF).all()
     torch.testing.assert_close(lse[:, :, 9:], expected[:, :, 9:], rtol=1e-5, atol=1e-5)
@@ -292,8 +294,8 @@ def test_torch_compile_sees_one_graph():
 def test_torch_compile_knows_the_results(D):
     q, k, v = heads(2, 4, 20, 30, D, kv=2, dtype=torch.float16)(torch.Generator(DEVICE).manual_seed(0))
     q = lengths_first(q)
-    torch.library.opcheck(module.attention_forward.operation, (q, k, v, True, 0.5))
-    out, lse = module.attention_forward(q, k, v, True, 0.5)
+    torch.library.opcheck(attention_forward.operation, (q, k, v, True, 0.5))
+    out, lse = attention_forward(q, k, v, True, 0.5)
     torch.library.opcheck(attention_backward.operation, (q, q, k, v, out, lse, True, 0.5))
 
 
@@ -322,7 +324,7 @@ def by_powers_of_two(q, k, v, out, causal):
 def launch_kernel(q, k, v, out, causal, options):
     """Launch the portable kernel; the rows of `out` lie side by side, and its log-sum-exps are thrown away."""
     B, H, M, D = q.shape
-    sizes = (D**-0.5 * LOG2_E, H, H // k.shape[1], M, k.shape[2], *strides_of(q, k, v))
+    sizes = (D**-0.5 * LOG2_E.value, H, H // k.shape[1], M, k.shape[2], *strides_of(q, k, v))
     grid = (triton.cdiv(M, options["BLOCK_M"]) * B * H,)
     lse = torch.empty(q.shape[:3], device=q.device)
     attention_kernel[grid](q, k, v, out, lse, *sizes, D=D, BLOCK_D=padded(D), IS_CAUSAL=causal, **options)
@@ -337,7 +339,7 @@ def launch_descriptors(q, k, v, out, causal, options):
     B, H, M, D = q.shape
     rows = [options[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_N", "BLOCK_M")]
     descriptors = map(descriptor, (q, k, v, out), rows)
-    sizes = (D**-0.5 * LOG2_E, H, H // k.shape[1], M, k.shape[2])
+    sizes = (D**-0.5 * LOG2_E.value, H, H // k.shape[1], M, k.shape[2])
     grid = (triton.cdiv(M, options["BLOCK_M"]) * B * H,)
     lse = torch.empty(q.shape[:3], device=q.device)
     attention_descriptor_kernel[grid](*descriptors, lse, *sizes, BLOCK_D=padded(D), IS_CAUSAL=causal, **options)
@@ -620,13 +622,13 @@ def test_costs(M, N):
 @pytest.mark.parametrize("M, N", [(1, 4001), (999, 2001), (2001, 999)])
 def test_many_keys(M, N, D, causal):
     q, k, v = heads(2, 4, M, N, D, kv=2, dtype=torch.bfloat16)(torch.Generator(DEVICE).manual_seed(0))
-    described = module.suits_descriptors(*map(looks, (q, k, v)))
+    described = module.suits_descriptors(*map(tensor_spec, (q, k, v)))
     assert described == (torch.cuda.get_device_capability() in WITH_COPY_ENGINE)
     exact = attention_reference(q.double(), k.double(), v.double(), causal)
     own = attention_eager(q, k, v, causal)
     assert_as_exact_as_torch(attention(q, k, v, causal), own, exact)
     # Whatever `attention` chose here, the kernels that serve elsewhere must be right as well.
-    plain, _ = module.attention_plain(q, k, v, causal, D**-0.5)
+    plain, _ = attention_plain(q, k, v, causal, D**-0.5)
     assert_as_exact_as_torch(plain, own, exact)
 
 

@@ -9,9 +9,8 @@ import triton
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import attention_backward as module
-from kernels.attention_backward import (
-    DTYPES,
+from kernels.attention import backward as module
+from kernels.attention.backward import (
     FETCHED,
     LOADED,
     SCALAR,
@@ -22,11 +21,11 @@ from kernels.attention_backward import (
     attention_dk_dv_kernel,
     attention_dq_kernel,
     fetchable,
-    padded,
     row_sums,
     shared_bytes,
     tiles_for,
 )
+from kernels.attention.common import DTYPES, padded
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, ON_CPU
 from lab.trace import trace
@@ -361,7 +360,15 @@ def test_tiles_that_nobody_sees_are_not_computed():
 def test_no_offset_wraps_past_two_to_the_31(heads, length):
     """Bytes, of which only the pages of the last tile are ever touched."""
     long, short = (torch.empty(1, heads, rows, 32, dtype=torch.float8_e5m2) for rows in (length, 40))
-    options = {"GROUP": 1, "IS_CAUSAL": False, "D": 32, "BLOCK_D": 32, "BLOCK_M": 64, "BLOCK_N": 64, "FETCH": False}
+    options = {
+        "HEADS_PER_KV": 1,
+        "IS_CAUSAL": False,
+        "D": 32,
+        "BLOCK_D": 32,
+        "BLOCK_M": 64,
+        "BLOCK_N": 64,
+        "FETCH": False,
+    }
     tiles = length // 64 + 1
     result = torch.empty_like(long)
     row = torch.empty(1, heads, length)
@@ -374,7 +381,7 @@ def test_no_offset_wraps_past_two_to_the_31(heads, length):
     used = {"q_source": t, "grad_source": t, "dq_ptr": t, "k_source": u, "v_source": u, "dk_ptr": u, "dv_ptr": u}
     for name, traced in used.items():
         assert last_offset(traced, name) == long.numel() - 1, name
-    assert last_offset(t, "lse_ptr") == last_offset(t, "delta_ptr") == row.numel() - 1
+    assert last_offset(t, "lse2_ptr") == last_offset(t, "delta_ptr") == row.numel() - 1
 
 
 def last_offset(traced, name: str) -> int:
@@ -390,7 +397,7 @@ def compile_passes(target, D, tiles, dtype=torch.float16, causal=True, fetch=Fal
     """Return the code of both passes at a length that 16 divides."""
     x = torch.empty(2, 4, 1024, D, dtype=dtype, device="meta")
     row = torch.empty(2, 4, 1024, device="meta")
-    constants = {"GROUP": 1, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch, "target": target}
+    constants = {"HEADS_PER_KV": 1, "IS_CAUSAL": causal, "D": D, "BLOCK_D": padded(D), "FETCH": fetch, "target": target}
     sizes = (0.125, 4, 1024, 1024)
     by_keys, by_queries = ((*(describe(x) if fetch else x for describe in one.described()), row, row) for one in tiles)
     return (

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from kernels.attention_hopper import (
+from kernels.attention.hopper import (
     BLOCK_D,
     BLOCK_M,
     BLOCK_N,
@@ -17,7 +17,7 @@ from kernels.attention_hopper import (
     attention_hopper_kernel,
     descriptor,
 )
-from kernels.launch import looks
+from kernels.launch import tensor_spec
 from lab.compiler import compiled
 from lab.device import DEVICE, ON_CPU
 
@@ -31,7 +31,7 @@ needs_hopper = pytest.mark.skipif(
 
 def placed(dtype):
     """Return what stands for a tensor [4, 32, 4096, BLOCK_D]."""
-    return looks(torch.empty(4, 32, 4096, BLOCK_D, dtype=dtype, device="meta")).at(0)
+    return tensor_spec(torch.empty(4, 32, 4096, BLOCK_D, dtype=dtype, device="meta")).at(0)
 
 
 @functools.cache

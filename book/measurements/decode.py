@@ -1,4 +1,4 @@
-"""What `tile measure attention_few` times: attention of few queries to many keys, as when a text is continued."""
+"""What `tile measure decode` times: attention of few queries to many keys, as when a text is continued."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ def plain(q, k, v) -> torch.Tensor:
 
 
 RECIPE = Recipe(
-    op="attention_few",
+    op="decode",
     workloads=[
         heads(1, 32, 8, 1, 32_768, 128),
         heads(16, 32, 8, 1, 4096, 128),

@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from kernels.attention_backward import attention_backward, attention_backward_reference
-from kernels.attention_backward_hopper import (
+from kernels.attention.backward import attention_backward, attention_backward_reference
+from kernels.attention.hopper import DTYPES, descriptor
+from kernels.attention.hopper_backward import (
     BLOCK_MS,
     BLOCK_N,
     HALF,
@@ -15,8 +16,8 @@ from kernels.attention_backward_hopper import (
     attention_backward_hopper,
     attention_backward_hopper_kernel,
 )
-from kernels.attention_hopper import DTYPES, descriptor
-from kernels.launch import is_hopper, looks
+from kernels.gpu import is_hopper
+from kernels.launch import tensor_spec
 from lab.compiler import compiled
 from lab.device import DEVICE, ON_CPU
 
@@ -30,7 +31,7 @@ needs_hopper = pytest.mark.skipif(
 
 def placed(dtype):
     """Return what stands for a tensor [4, 32, 4096, 128]."""
-    return looks(torch.empty(4, 32, 4096, 128, dtype=dtype, device="meta")).at(0)
+    return tensor_spec(torch.empty(4, 32, 4096, 128, dtype=dtype, device="meta")).at(0)
 
 
 @functools.cache
@@ -196,6 +197,8 @@ def test_serves_attention_backward_unless_every_run_must_give_the_same_bits(dete
     grad, q, k, v = inputs(1, 4, 2, 200, 300, 128, torch.bfloat16)
     out, lse = way_there(q, k, v, True, 0.1)
     served = []
-    monkeypatch.setattr("kernels.attention_backward.attention_backward_hopper", lambda *arguments: served.append(1))
+    monkeypatch.setattr(
+        "kernels.attention.hopper_backward.attention_backward_hopper", lambda *arguments: served.append(1)
+    )
     attention_backward(grad, q, k, v, out.to(q.dtype), lse, True, 0.1)
     assert len(served) == (not deterministic)

@@ -1,4 +1,4 @@
-"""attention_few against float64: parts of any length, heads that share keys, and how many parts there are."""
+"""attention_decode against float64: parts of any length, heads that share keys, and how many parts there are."""
 
 import math
 from types import SimpleNamespace
@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import attention as choosing
-from kernels import attention_few as module
 from kernels.attention import attention_eager, attention_reference
-from kernels.attention_few import (
-    DTYPES,
+from kernels.attention import decode as module
+from kernels.attention.decode import (
     FEW,
     LEAST,
-    attention_few,
+    attention_decode,
     attention_merge_kernel,
     attention_part_kernel,
     keys_of_a_part,
     stages_for,
-    suits_few,
+    suits_decode,
     tile_shape,
 )
-from kernels.launch import looks
+from kernels.attention.hopper import DTYPES
+from kernels.launch import tensor_spec
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, ON_CPU
 
@@ -55,7 +55,7 @@ def check(q, k, v, causal, scale=0.25):
     """Fail unless errors are within twice PyTorch's largest and a rounding step."""
     out = torch.full(q.shape, math.nan, dtype=q.dtype, device=DEVICE)
     lse = torch.full(q.shape[:3], math.nan, device=DEVICE)
-    attention_few(q, k, v, out, lse, causal, scale)
+    attention_decode(q, k, v, out, lse, causal, scale)
     exact = attention_reference(q.double(), k.double(), v.double(), causal, scale)
     budget = 2 * (attention_eager(q, k, v, causal, scale) - exact).abs().max() + torch.finfo(q.dtype).eps * exact.abs()
     assert ((out - exact).abs() <= budget).all()
@@ -115,7 +115,7 @@ def test_a_part_of_nan_and_infinities_spoils_its_query_alone():
     q, k, v = inputs(1, 1, 1, 2, 300, 16)
     q[0, 0, 0] = math.nan
     out, lse = torch.empty_like(q), torch.empty(1, 1, 2, device=DEVICE)
-    attention_few(q, k, v, out, lse, False, 0.25)
+    attention_decode(q, k, v, out, lse, False, 0.25)
     assert out[0, 0, 0].isnan().all() and out[0, 0, 1].isfinite().all()
 
 
@@ -132,7 +132,7 @@ def test_which_queries_are_few(monkeypatch):
     def on(capability, M, dtype=torch.float16, device="cuda", B=1, N=5):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         q, k = (torch.empty(B, 2, rows, 64, dtype=dtype, device="meta") for rows in (M, N))
-        return suits_few(*(looks(t)._replace(device=torch.device(device)) for t in (q, k)))
+        return suits_decode(*(tensor_spec(t)._replace(device=torch.device(device)) for t in (q, k)))
 
     assert on((8, 0), 1) and on((9, 0), FEW) and on((9, 4), 4)
     assert not on((9, 0), FEW + 1) and not on((7, 5), 1) and not on((9, 0), 1, torch.float32)
