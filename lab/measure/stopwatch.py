@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import median
 
+import numpy as np
 import torch
 
 from lab.device import DEVICE
@@ -85,18 +86,10 @@ def timed(calls: Mapping[str, Callable], from_idle: Iterable[str], stopwatch: St
     return interleaved(rounds)
 
 
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return the value below which `percent` of the values lie, interpolated."""
-    ordered = sorted(values)
-    position = (len(ordered) - 1) * percent / 100
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
-
-
 def spread(values: Sequence[float]) -> dict[str, float]:
     """Return the three times of a row."""
-    return {"median_ms": percentile(values, 50), "p20_ms": percentile(values, 20), "p80_ms": percentile(values, 80)}
+    p20, median_ms, p80 = np.percentile(values, (20, 50, 80)).tolist()
+    return {"median_ms": median_ms, "p20_ms": p20, "p80_ms": p80}
 
 
 def copy_of(byte_count: int) -> Callable:

@@ -226,9 +226,8 @@ def test_a_round_counts_as_its_median_and_the_launch_is_timed_apart():
     assert turns[:7] == ["torch", "triton"] + ["triton"] * 5
 
 
-@pytest.mark.parametrize("percent, value", [(0, 1.0), (20, 1.8), (50, 3.0), (80, 4.2), (100, 5.0)])
-def test_percentile(percent, value):
-    assert stopwatch.percentile([5.0, 1.0, 2.0, 4.0, 3.0], percent) == pytest.approx(value)
+def test_a_row_has_the_median_and_two_quantiles_of_the_rounds():
+    assert stopwatch.spread([5.0, 1.0, 2.0, 4.0, 3.0]) == pytest.approx({"median_ms": 3.0, "p20_ms": 1.8, "p80_ms": 4.2})
 
 
 # Measuring
