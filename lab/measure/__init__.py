@@ -17,6 +17,7 @@ from lab.measure.rows import (
     select,
     standings,
 )
+from lab.measure.tables import standing_table, table
 
 __all__ = [
     "OURS",
@@ -30,5 +31,7 @@ __all__ = [
     "ratio",
     "recorded",
     "select",
+    "standing_table",
     "standings",
+    "table",
 ]

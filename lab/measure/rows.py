@@ -51,6 +51,11 @@ class Row:
         """The shape as numbers: {"M": 4096, "N": 8192}."""
         return {name: int(size) for name, size in (part.split("=") for part in self.shape.split(","))}
 
+    @property
+    def origin(self) -> str:
+        """Where and with what the row was measured, for the corner of a figure."""
+        return f"{self.gpu} · driver {self.driver} · torch {self.torch} · triton {self.triton} · {self.date}"
+
 
 COLUMNS = tuple(column.name for column in fields(Row))
 
@@ -129,9 +134,8 @@ def ratio(rows: Iterable[Row], variant: str, peer: str, **columns: str) -> float
 
 
 def describe(rows: Sequence[Row]) -> str:
-    """Return where and with what the rows were measured, for the corner of a figure."""
-    row = rows[0]
-    return f"{row.gpu} · driver {row.driver} · torch {row.torch} · triton {row.triton} · {row.date}"
+    """Return where and with what the rows were measured."""
+    return rows[0].origin
 
 
 def largest_copy(rows: Iterable[Row]) -> Row:

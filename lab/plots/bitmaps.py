@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lab.plots.figure import BLUE, WIDTH, Canvas, Figure, count, listed
+from lab.plots.figure import BLUE, WIDTH, Canvas, Figure
+from lab.words import counted, listed
 
 
 def bitmaps(
@@ -27,7 +28,7 @@ def bitmaps(
         canvas.box(left, 18, side, mask.shape[0] * cell, "currentColor", stroke=0.5, opacity=0.6)
         height = max(height, 18 + mask.shape[0] * cell)
     words = [
-        f"{name}, {mask.shape[0]} by {mask.shape[1]}, {count(int(mask.sum()), 'cell')} painted"
+        f"{name}, {mask.shape[0]} by {mask.shape[1]}, {counted(int(mask.sum()), 'cell')} painted"
         for name, mask in arrays.items()
     ]
     alt = alt or f"Masks side by side: {'; '.join(words)}."

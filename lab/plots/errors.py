@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
-from lab.plots.figure import ORANGE, WIDTH, Canvas, Figure, count, number
+from lab.plots.figure import ORANGE, WIDTH, Canvas, Figure, coordinate
 from lab.plots.tensors import block_of, runs_of, spans, whole_blocks
+from lab.words import counted
 
 
 def error_map(error, owner=None, *, name: str = "out", caption: str | None = None, alt: str | None = None) -> Figure:
@@ -65,7 +66,7 @@ def _thinned(array: np.ndarray, steps: tuple[int, int]) -> np.ndarray:
 
 
 def _error_in_words(name: str, wrong: np.ndarray, owner: np.ndarray) -> str:
-    words = [f"{int(wrong.sum()):,} of {count(wrong.size, 'element')} of {name} are wrong"]
+    words = [f"{int(wrong.sum()):,} of {counted(wrong.size, 'element')} of {name} are wrong"]
     if wrong.any() and wrong.ndim == 1:
         words.append(f": {spans(np.flatnonzero(wrong))}")
     elif wrong.any():
@@ -89,8 +90,8 @@ def _draw_error_map(wrong, missing, owner, exists, labels, title, caption, alt) 
     canvas.add("path", d=_areas(exists & ~wrong, left, top, size), fill="currentColor", fill_opacity="0.06")
     canvas.add("path", d=_areas(wrong, left, top, size), fill=ORANGE, fill_opacity="0.25")
     ring, cross = _ring(size), _cross(size)
-    rings = [f"M{number(x)} {number(y)}{ring}" for x, y in corners(missing)]
-    crosses = [f"M{number(x)} {number(y)}{cross}" for x, y in corners(wrong)]
+    rings = [f"M{coordinate(x)} {coordinate(y)}{ring}" for x, y in corners(missing)]
+    crosses = [f"M{coordinate(x)} {coordinate(y)}{cross}" for x, y in corners(wrong)]
     thick = f"{max(size * 0.1, 0.8):.2g}"
     canvas.add("path", d="".join(rings), fill="none", stroke="currentColor", stroke_width="0.8", opacity="0.7")
     canvas.add("path", d="".join(crosses), stroke=ORANGE, stroke_width=thick, stroke_linecap="round")
@@ -105,23 +106,24 @@ def _draw_error_map(wrong, missing, owner, exists, labels, title, caption, alt) 
 
 def _areas(cells: np.ndarray, left: float, top: float, size: float) -> str:
     """Return the path around each run of these cells in a row."""
-    return "".join(
-        f"M{number(left + first * size)} {number(top + row * size)}h{number(width)}v{number(size)}h-{number(width)}z"
-        for row, line in enumerate(cells)
-        for first, width in ((first, (last + 1 - first) * size) for first, last in runs_of(np.flatnonzero(line)))
-    )
+    steps = []
+    for row, line in enumerate(cells):
+        for first, last in runs_of(np.flatnonzero(line)):
+            x, y, width = left + first * size, top + row * size, coordinate((last + 1 - first) * size)
+            steps.append(f"M{coordinate(x)} {coordinate(y)}h{width}v{coordinate(size)}h-{width}z")
+    return "".join(steps)
 
 
 def _ring(size: float) -> str:
     """Return the path of a ring in the middle of a cell, from its upper left corner."""
-    radius, width = number(size * 0.3), number(size * 0.6)
+    radius, width = coordinate(size * 0.3), coordinate(size * 0.6)
     half = f"a{radius} {radius} 0 1 0"
-    return f"m{number(size * 0.2)} {number(size * 0.5)}{half} {width} 0{half} -{width} 0"
+    return f"m{coordinate(size * 0.2)} {coordinate(size * 0.5)}{half} {width} 0{half} -{width} 0"
 
 
 def _cross(size: float) -> str:
     """Return the path of a cross in the middle of a cell, from its upper left corner."""
-    margin, width = number(size * 0.26), number(size * 0.48)
+    margin, width = coordinate(size * 0.26), coordinate(size * 0.48)
     return f"m{margin} {margin}l{width} {width}m0 -{width}l-{width} {width}"
 
 
@@ -129,6 +131,6 @@ def _borders(owner: np.ndarray, exists: np.ndarray, left: float, top: float, siz
     """Return the path of the borders between the cells of different programs."""
     right = np.argwhere((owner[:, 1:] != owner[:, :-1]) & exists[:, 1:]).tolist()
     below = np.argwhere((owner[1:] != owner[:-1]) & exists[1:]).tolist()
-    steps = [f"M{number(left + (c + 1) * size)} {number(top + r * size)}v{number(size)}" for r, c in right]
-    steps += [f"M{number(left + c * size)} {number(top + (r + 1) * size)}h{number(size)}" for r, c in below]
+    steps = [f"M{coordinate(left + (c + 1) * size)} {coordinate(top + r * size)}v{coordinate(size)}" for r, c in right]
+    steps += [f"M{coordinate(left + c * size)} {coordinate(top + (r + 1) * size)}h{coordinate(size)}" for r, c in below]
     return "".join(steps)

@@ -2,10 +2,11 @@
 
 import hashlib
 import html
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from lab.words import code_marked
 
 # Told apart by colour-blind readers, and at least 3:1 against white and against near-black; a test measures both.
 BLUE, ORANGE, GREEN, PINK = PALETTE = ("#2b6be0", "#d9601a", "#259e78", "#ba3a9c")
@@ -16,7 +17,7 @@ WIDTH = 360  # units of the viewBox: about as many pixels as a phone has, so tha
 
 @dataclass(frozen=True)
 class Figure:
-    """A picture with a caption that says how to read it and a text alternative that says what it shows."""
+    """A picture under its title, with a caption on how to read it and a text alternative that says what it shows."""
 
     svg: str
     title: str
@@ -29,8 +30,9 @@ class Figure:
         """The figure as HTML that needs nothing from outside itself."""
         return (
             '<figure class="tile-figure" style="max-width:30rem;margin:1.5rem auto">'
+            f'<div style="font-weight:600;line-height:1.35;margin-bottom:.7em">{code_marked(self.title)}</div>'
             f'{self.svg}{self.controls}<figcaption style="font-size:.9em;line-height:1.45;margin-top:.6em;'
-            f'text-align:left;padding:0">{prose(self.caption)}</figcaption></figure>'
+            f'text-align:left;padding:0">{code_marked(self.caption)}</figcaption></figure>'
         )
 
     def save(self, path: str | Path) -> None:
@@ -49,18 +51,18 @@ class Figure:
         return self.alt
 
 
-def number(value: float) -> str:
+def coordinate(value: float) -> str:
     return f"{round(float(value), 1) + 0.0:g}"  # adding zero turns -0 into 0
 
 
 def _attributes(attributes: Mapping[str, object]) -> str:
     given = {name.replace("_", "-"): value for name, value in attributes.items() if value is not None}
-    written = {name: number(value) if isinstance(value, float) else str(value) for name, value in given.items()}
+    written = {name: coordinate(value) if isinstance(value, float) else str(value) for name, value in given.items()}
     return "".join(f' {name}="{html.escape(value)}"' for name, value in written.items())
 
 
-def prose(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+def escaped(text: str) -> str:
+    return html.escape(text, quote=False)
 
 
 class Canvas:
@@ -77,11 +79,10 @@ class Canvas:
     def text(
         self, x: float, y: float, text: str, *, size: float | None = None, anchor="start", faint=False, **more
     ) -> None:
-        """Write `text` with its baseline at y; a `^` raises the digits that follow it."""
-        raised = re.sub(r"\^(\d+)", r'<tspan dy="-.4em" font-size="75%">\1</tspan>', html.escape(text, quote=False))
+        """Write `text` with its baseline at y."""
         self.add(
             "text",
-            raised,
+            escaped(text),
             x=float(x),
             y=float(y),
             fill="currentColor",
@@ -125,13 +126,13 @@ class Canvas:
         )
 
     def path(self, points: Iterable[tuple[float, float]], *, closed=False, **attributes) -> None:
-        steps = "L".join(f"{number(x)} {number(y)}" for x, y in points)
+        steps = "L".join(f"{coordinate(x)} {coordinate(y)}" for x, y in points)
         self.add("path", d=f"M{steps}{'Z' if closed else ''}", **attributes)
 
     def squares(self, corners: Iterable[tuple[float, float]], size: float, **attributes) -> None:
         """Draw many squares of one size and look as one path."""
-        side = number(size)
-        steps = [f"M{number(x)} {number(y)}h{side}v{side}h-{side}z" for x, y in corners]
+        side = coordinate(size)
+        steps = [f"M{coordinate(x)} {coordinate(y)}h{side}v{side}h-{side}z" for x, y in corners]
         if steps:
             self.add("path", d="".join(steps), **attributes)
 
@@ -142,18 +143,10 @@ class Canvas:
         """Close the picture; its ids come from its content, so that several stand on one page."""
         name = "tile-" + hashlib.sha256("".join([*self.parts, title, alt]).encode()).hexdigest()[:10]
         svg = (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {number(height)}" role="img" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {coordinate(height)}" role="img" '
             f'aria-labelledby="{name}-title {name}-desc" font-size="{self.size:g}" '
             'style="display:block;width:100%;height:auto;overflow:visible">'
             f'<title id="{name}-title">{html.escape(title)}</title><desc id="{name}-desc">{html.escape(alt)}</desc>'
             f"{''.join(self.parts)}</svg>"
         )
         return Figure(svg, title, caption, alt, controls)
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
-def listed(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

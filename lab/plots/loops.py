@@ -1,15 +1,13 @@
-"""What a loop over tiles visits, and what it keeps from one tile to the next."""
+"""What a loop over tiles visits."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
-from lab.plots.figure import BLUE, GREY, ORANGE, WIDTH, Canvas, Figure, count
+from lab.plots.figure import BLUE, ORANGE, WIDTH, Canvas, Figure
+from lab.words import counted
 
 _LONGEST = 64  # queries or keys that can still be told apart
-_LEFT, _RIGHT = 34.0, 352.0
-_SCORES, _SUMS = (24.0, 116.0), (148.0, 226.0)  # top and bottom of the two panels
 
 
 def visits(seen, block: tuple[int, int], *, caption: str | None = None, alt: str | None = None) -> Figure:
@@ -35,7 +33,7 @@ def visits(seen, block: tuple[int, int], *, caption: str | None = None, alt: str
     canvas.text(left, 14, "keys", size=10, faint=True)
     canvas.text(left - 8, top, "queries", size=10, anchor="end", faint=True, transform=f"rotate(-90 {left - 8} {top})")
     words = [
-        f"{count(counts['whole'], 'tile')} without a mask",
+        f"{counted(counts['whole'], 'tile')} without a mask",
         f"{counts['masked']} with one",
         f"{counts['skipped']} never touched",
     ]
@@ -60,63 +58,3 @@ def _draw_visit(canvas: Canvas, kind: str, corner: tuple[float, float], sides: t
     cells = [(corner[0] + column * size, corner[1] + row * size) for row, column in zip(*np.nonzero(tile), strict=True)]
     canvas.squares(cells, size, fill=BLUE, fill_opacity="0.55")
     canvas.box(x, y, width, height, ORANGE, stroke=1.4)
-
-
-def running(scores: Sequence[float], block: int, *, caption: str | None = None, alt: str | None = None) -> Figure:
-    """Draw how online softmax goes over one row: its largest score so far, and the sum of powers that belongs to it.
-
-    scores: the row, natural logarithms of the powers. block: how many of them a step takes.
-    """
-    row = np.asarray([float(score) for score in scores])
-    if not 0 < len(row) <= _LONGEST or not np.isfinite(row).all():
-        raise ValueError(f"running draws 1 to {_LONGEST} finite scores: choose fewer of these {len(row)}, or others")
-    steps = _online(row, block)
-    canvas, pitch = Canvas(), (_RIGHT - _LEFT) / len(row)
-    _draw_scores(canvas, row, block, [top for top, *_ in steps], pitch)
-    most = max(max(before, kept + added) for _, before, kept, added in steps)
-    for place, (_, *amounts) in enumerate(steps):
-        x, end = _LEFT + place * block * pitch, min(_RIGHT, _LEFT + (place + 1) * block * pitch)
-        before, kept, added = (amount / most * (_SUMS[1] - _SUMS[0]) for amount in amounts)
-        canvas.line(end, _SCORES[0] - 6, end, _SUMS[1], width=0.5, opacity=0.22)
-        canvas.box(x + 3, _SUMS[1] - kept, end - x - 6, kept, GREY, fill=0.5, stroke=0)
-        canvas.box(x + 3, _SUMS[1] - kept - added, end - x - 6, added, BLUE, fill=0.7, stroke=0)
-        if before > kept:
-            canvas.ghost(x + 3, _SUMS[1] - before, end - x - 6, before - kept)
-        canvas.text((x + end) / 2, _SUMS[1] + 13, f"{amounts[1] + amounts[2]:.2f}", size=9.5, anchor="middle")
-    canvas.line(_LEFT, _SUMS[1], _RIGHT, _SUMS[1], opacity=0.6)
-    canvas.text(_LEFT, _SUMS[0] - 12, "the sum of powers, s, after each block", size=10, faint=True)
-    words = [f"m = {top:.2f}, s = {kept + added:.2f}" for top, _, kept, added in steps]
-    caption = caption or (
-        f"One row of {len(row)} scores, {block} at a time. Above, the line is the largest so far. Below, each bar is "
-        "the sum after a block: grey is what was kept of the last bar, blue what the block added, and the dashed box "
-        "what the correction took away, wherever the line above rose."
-    )
-    alt = alt or f"Online softmax over {len(row)} scores, {block} at a time. After each block: {'; '.join(words)}."
-    return canvas.figure(_SUMS[1] + 20, "The largest score and the sum as the loop goes", caption, alt)
-
-
-def _draw_scores(canvas: Canvas, row: np.ndarray, block: int, tops: Sequence[float], pitch: float) -> None:
-    """Draw every score as a dot, and the largest so far as a line."""
-    scale = (_SCORES[1] - _SCORES[0] - 6) / (row.max() - row.min() or 1)
-    dots = [
-        (_LEFT + (place + 0.5) * pitch, _SCORES[1] - (score - row.min()) * scale) for place, score in enumerate(row)
-    ]
-    for x, y in dots:
-        canvas.add("circle", cx=x, cy=y, r=1.8, fill=BLUE)
-    ends = [min(_RIGHT, _LEFT + place * block * pitch) for place in range(len(tops) + 1)]
-    levels = [_SCORES[1] - (top - row.min()) * scale for top in tops]
-    stairs = [(x, y) for place, y in enumerate(levels) for x in ends[place : place + 2]]
-    canvas.path(stairs, fill="none", stroke=ORANGE, stroke_width="2")
-    canvas.text(_LEFT, 12, "scores, and the largest so far, m", size=10, faint=True)
-
-
-def _online(row: np.ndarray, block: int) -> list[tuple[float, float, float, float]]:
-    """Return after each block: the largest score so far, the sum before, what was kept of it, and what was added."""
-    top, total, steps = -math.inf, 0.0, []
-    for start in range(0, len(row), block):
-        part = row[start : start + block]
-        new_top = max(top, float(part.max()))
-        kept, added = total * math.exp(top - new_top), float(np.exp(part - new_top).sum())
-        steps.append((new_top, total, kept, added))
-        top, total = new_top, kept + added
-    return steps

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from lab.plots.figure import WIDTH, Canvas, Figure, count, number
+from lab.plots.figure import WIDTH, Canvas, Figure, coordinate
 from lab.plots.tensors import (
     accesses_of,
     as_grid,
@@ -17,6 +17,7 @@ from lab.plots.tensors import (
     view_of,
     whole_blocks,
 )
+from lab.words import counted
 
 
 def ownership(trace, tensor: str = "out", *, caption: str | None = None, alt: str | None = None) -> Figure:
@@ -47,17 +48,17 @@ def ownership(trace, tensor: str = "out", *, caption: str | None = None, alt: st
 def _ownership_in_words(name: str, owner: np.ndarray, ghosts: Mapping[int, Sequence]) -> str:
     programs = np.unique(owner[owner >= 0])
     shape = " by ".join(f"{size:,}" for size in owner.shape)
-    words = [f"`{name}` has {shape} elements, stored by {count(len(programs), 'program')}."]
+    words = [f"`{name}` has {shape} elements, stored by {counted(len(programs), 'program')}."]
     for program in programs if len(programs) <= 4 else [*programs[:2], programs[-1]]:
         where = np.nonzero(owner == program)
         axes = ("elements",) if owner.ndim == 1 else ("rows", "columns") if owner.ndim == 2 else ()
         places = ", ".join(f"{axis} {spans(index)}" for axis, index in zip(axes, where, strict=False))
         masked = len(ghosts.get(int(program), ()))
-        tail = f"; {count(masked, 'lane')} past the end {'is' if masked == 1 else 'are'} masked" if masked else ""
-        words.append(f"Program {program} stores {places or count(len(where[0]), 'element')}{tail}.")
+        tail = f"; {counted(masked, 'lane')} past the end {'is' if masked == 1 else 'are'} masked" if masked else ""
+        words.append(f"Program {program} stores {places or counted(len(where[0]), 'element')}{tail}.")
     missing = int((owner < 0).sum())
     if missing:
-        words.append(f"{count(missing, 'element')} {'is' if missing == 1 else 'are'} stored by no program.")
+        words.append(f"{counted(missing, 'element')} {'is' if missing == 1 else 'are'} stored by no program.")
     return " ".join(words).replace("`", "")
 
 
@@ -159,7 +160,7 @@ def _ownership_grid(owner, ghosts, name, title, caption, alt) -> Figure:
         f"{owner.shape[0]:,} rows →",
         size=10,
         faint=True,
-        transform=f"rotate(90 {number(left - 7)} {top})",
+        transform=f"rotate(90 {coordinate(left - 7)} {top})",
     )
     caption = caption or (
         f"`{name}`, row by row; colour and number say which program stores each part."
@@ -171,8 +172,12 @@ def _ownership_grid(owner, ghosts, name, title, caption, alt) -> Figure:
 def _rule(canvas: Canvas, shape: tuple[int, int], left: float, top: float, scale_x: float, scale_y: float) -> None:
     """Draw the faint lines between elements."""
     rows, columns = shape
-    steps = [f"M{number(left + c * scale_x)} {number(top)}v{number(rows * scale_y)}" for c in range(1, columns)]
-    steps += [f"M{number(left)} {number(top + r * scale_y)}h{number(columns * scale_x)}" for r in range(1, rows)]
+    steps = [
+        f"M{coordinate(left + c * scale_x)} {coordinate(top)}v{coordinate(rows * scale_y)}" for c in range(1, columns)
+    ]
+    steps += [
+        f"M{coordinate(left)} {coordinate(top + r * scale_y)}h{coordinate(columns * scale_x)}" for r in range(1, rows)
+    ]
     canvas.add("path", d="".join(steps), fill="none", stroke="currentColor", stroke_width="0.5", opacity="0.22")
 
 

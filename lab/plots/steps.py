@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from lab.plots.figure import BLUE, WIDTH, Canvas, Figure, count, listed, prose
+from lab.plots.figure import BLUE, WIDTH, Canvas, Figure
 from lab.plots.tensors import (
     as_grid,
     colour_of,
@@ -16,6 +16,7 @@ from lab.plots.tensors import (
     touched_by,
     whole_blocks,
 )
+from lab.words import code_marked, counted, listed
 
 _STEP = """
 (() => {
@@ -78,7 +79,7 @@ def stepper(trace, *, values: Mapping | None = None, caption: str | None = None,
         height = _memory(canvas, launch, name, frames, height) + 14
     words = [_program_in_words(launch, accesses) for accesses in frames]
     items = "".join(
-        f'<li data-step="{step}" data-name="program {program}">{prose(text)}</li>'
+        f'<li data-step="{step}" data-name="program {program}">{code_marked(text)}</li>'
         for step, (program, text) in enumerate(zip(programs, words, strict=True))
     )
     controls = (
@@ -96,7 +97,7 @@ def stepper(trace, *, values: Mapping | None = None, caption: str | None = None,
     )
     title = f"{launch.kernel}, one program at a time"
     told = words if len(words) <= 4 else [*words[:2], words[-1]]
-    alt = alt or f"{launch.kernel} runs {count(len(programs), 'program')}. {' '.join(told)}".replace("`", "")
+    alt = alt or f"{launch.kernel} runs {counted(len(programs), 'program')}. {' '.join(told)}".replace("`", "")
     return canvas.figure(height - 8, title, caption, alt, controls)
 
 
@@ -223,7 +224,7 @@ def _program_in_words(launch, accesses: list) -> str:
         where = _place(launch.tensors[name], offsets) if name else "outside every tensor"
         phrases.append(f"{verbs[kind]} `{short(name)}` {where}" if name else f"{verbs[kind]} {where}")
     masked = max(int((~access.mask).sum()) for access in accesses)
-    off = f"; the mask switches {count(masked, 'lane')} off" if masked else ""
+    off = f"; the mask switches {counted(masked, 'lane')} off" if masked else ""
     return f"Program {accesses[0].program} {listed(phrases)}{off}."
 
 

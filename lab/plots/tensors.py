@@ -4,7 +4,8 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from lab.plots.figure import PALETTE, listed
+from lab.plots.figure import PALETTE
+from lab.words import listed
 
 
 def last_launch(trace):

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from lab.plots.figure import BLUE, ORANGE, WIDTH, Canvas, Figure, count
+from lab.plots.figure import BLUE, ORANGE, WIDTH, Canvas, Figure
+from lab.words import counted
 
 
 def tile_order(
@@ -32,12 +33,12 @@ def tile_order(
         _draw_order(canvas, place * pitch, size, name, order, now)
         needed = (len({row for row, _ in now}), len({column for _, column in now}))
         words.append(
-            f"{name}: {count(programs, 'tile')} need {count(needed[0], 'row')} of a "
-            f"and {count(needed[1], 'column')} of b, {sum(needed)} strips"
+            f"{name}: {counted(programs, 'tile')} need {counted(needed[0], 'row')} of a "
+            f"and {counted(needed[1], 'column')} of b, {sum(needed)} strips"
         )
         canvas.text(place * pitch + 22, 52 + rows * size, f"{needed[0]} + {needed[1]} = {sum(needed)} strips", size=11)
     caption = caption or (
-        f"Each square is a tile of `out`; filled are the tiles of the first {count(programs, 'program')}, numbered "
+        f"Each square is a tile of `out`; filled are the tiles of the first {counted(programs, 'program')}, numbered "
         "in order. Beside and above are the strips of `a` and `b` that these must fetch: the fewer, the better."
     )
     alt = alt or f"Order of {rows} by {columns} tiles. {'; '.join(words)}."

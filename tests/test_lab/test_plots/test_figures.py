@@ -1,12 +1,12 @@
-"""The figures: what they say, that they are safe to put on any page, and that they never change by themselves."""
+"""Every figure: what it says, that it is safe to put on any page, and that it never changes by itself."""
 
 import itertools
 import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,10 +16,10 @@ import triton
 
 from lab.device import DEVICE, ON_CPU, gpu_named
 from lab.measure.cache import grouped
-from lab.measure.rows import Row
+from lab.measure.rows import PEERS, Row, standings
 from lab.plots import (
     Figure,
-    access_map,
+    against_peers,
     bitmaps,
     curves,
     error_map,
@@ -27,12 +27,13 @@ from lab.plots import (
     ownership,
     roofline,
     running,
+    standing,
     stepper,
     throughput,
     tile_order,
     visits,
 )
-from lab.plots.figure import GREY, PALETTE, number
+from lab.plots.figure import GREY, PALETTE, coordinate
 from lab.plots.tensors import past_the_end, spans
 from lab.trace import trace
 
@@ -86,10 +87,19 @@ ROWS = [
     for exponent in range(12, 29, 4)
 ]
 
+SHAPES = [
+    replace(row(variant, 2**20, speed), shape=f"M={m},N=64")
+    for variant, speed in (("copy", 4300), ("torch", 3000), ("liger", 3500), ("triton", 4000))
+    for m in (4096, 781)
+]
+
 
 def charts():
     yield throughput(ROWS, launch_bound=2**16)
     yield throughput(ROWS, ["triton"], roof=4800, x="bytes")
+    yield against_peers(ROWS, PEERS)
+    yield against_peers(SHAPES, PEERS)
+    yield standing({"add": standings(ROWS), "shapes": standings(SHAPES)}, title="all")
     yield ladder([row("naive", 64, 10), row("triton", 64, 90), row("torch", 64, 80)], y="gb_per_s")
     yield roofline({"add": 1 / 12, "matmul": (1000, 6e14)}, gpu_named("h200"), dtype="bf16")
     yield error_map([0, 0, 1, math.nan], [0, 0, 1, 1])
@@ -105,7 +115,6 @@ def traced():
     for n, block in ((28, 8), (5000, 1024)):
         t, x, out = doubled(n, block)
         yield ownership(t)
-        yield access_map(t, "x")
     t, x, out = doubled(28, 8)
     yield stepper(t, values={"x": x, "out": out})
     t = tiled(torch.arange(130.0).view(10, 13))
@@ -318,24 +327,6 @@ def test_stepper_refuses_what_it_cannot_draw():
         stepper(doubled(5000, 1024)[0])
 
 
-# Memory
-
-
-@needs_trace
-def test_access_map_tells_neighbours_from_scattered_addresses():
-    side_by_side = tiled(torch.zeros(8, 64), block=8)
-    scattered = tiled(torch.zeros(64, 8).T, block=8)
-    assert (
-        "program 0 0 to 7, 64 to 71, 128 to 135 and 40 more (100% of the sectors used)"
-        in access_map(side_by_side, "x").alt
-    )
-    column = torch.zeros(64, 64)[:, :1]
-    assert "(12% of the sectors used)" in access_map(tiled(column, block=8), "x").alt
-    assert "program 7" in access_map(scattered, "x", programs=[7]).alt
-    with pytest.raises(ValueError, match="choose among 0 to 7"):
-        access_map(scattered, "x", programs=[99])
-
-
 # Errors
 
 
@@ -366,50 +357,7 @@ def test_error_map_refuses_what_does_not_fit():
         error_map([])
 
 
-# Measurements
-
-
-def test_throughput_labels_its_lines_and_leaves_out_single_calls():
-    figure = throughput(ROWS)
-    assert {"torch", "ours", "copy (roof)", "GB/s", "212", "228"} <= set(texts(figure))
-    assert "ours, one call" not in texts(figure)
-    assert "ours: 16.0 at 2^12, 4,250 at 2^28" in figure.alt
-    assert any("NVIDIA H200" in text and "2026-11-29" in text for text in texts(figure))
-
-
-def test_throughput_labels_do_not_overlap():
-    rows = [row(f"peer {number}", 2**exponent, 1000) for number in range(8) for exponent in (12, 20)]
-    places = [float(text.get("y")) for text in root(throughput(rows)).iter(f"{SVG}text") if "peer" in (text.text or "")]
-    assert len(places) == 8 and min(places) > 20 and min(np.diff(sorted(places))) >= 12
-
-
-def test_throughput_of_one_dtype_only():
-    both = [*ROWS, row("torch", 2**12, 10, "bf16")]
-    with pytest.raises(ValueError, match="fp32 and bf16: choose one with dtype="):
-        throughput(both)
-    with pytest.raises(ValueError, match="no rows in fp8 to draw; these were measured: fp32 and bf16"):
-        throughput(both, dtype="fp8")
-    with pytest.raises(ValueError, match="no rows for liger; these variants were measured: copy, torch, triton"):
-        throughput(ROWS, ["liger"])
-
-
-def test_ladder_tells_the_gain_of_each_rung():
-    rows = [row("naive", 64, 10), row("grouped", 64, 40), row("triton", 64, 90), row("torch", 64, 80)]
-    assert {"10.0 GB/s", "40.0 GB/s, × 4.00", "90.0 GB/s, × 2.25", "torch 80.0"} <= set(
-        texts(ladder(rows, y="gb_per_s"))
-    )
-    with pytest.raises(ValueError, match="choose one shape and one dtype"):
-        ladder(rows + rows)
-
-
-def test_roofline_draws_predictions_on_the_roof_and_measurements_below():
-    gpu = SimpleNamespace(name="toy", bandwidth=1e12, peak_flops={"fp32": 1e13})
-    figure = roofline({"add": 0.1, "gemm": (100, 5e12)}, gpu)
-    assert "add: 0.100 FLOP a byte, at most 0.100 TFLOP/s; gemm: 100 FLOP a byte, 5.00 TFLOP/s" in figure.alt
-    (hollow,) = root(figure).iter(f"{SVG}circle")
-    assert hollow.get("fill") == "none"
-    with pytest.raises(ValueError, match="no bf16 peak is known for toy; known are fp32"):
-        roofline({"add": 0.1}, gpu, dtype="bf16")
+# Tiles
 
 
 def test_tile_order_counts_the_strips_that_are_needed():
@@ -442,21 +390,6 @@ def test_visits_refuses_what_it_cannot_draw(seen):
         visits(seen, (4, 4))
 
 
-def test_running_shows_the_sum_before_and_after_each_correction():
-    figure = running([0.0, 0.0, math.log(2), 0.0, 0.0], 2)
-    assert "After each block: m = 0.00, s = 2.00; m = 0.69, s = 2.50; m = 0.69, s = 3.00" in str(figure)
-    assert [word for word in texts(figure) if word[0].isdigit()] == ["2.00", "2.50", "3.00"]
-    (lost,) = [box for box in root(figure).iter(f"{SVG}rect") if box.get("stroke-dasharray")]
-    kept = [box for box in root(figure).iter(f"{SVG}rect") if box.get("fill") == GREY][1]
-    assert float(lost.get("height")) == pytest.approx(float(kept.get("height")), abs=0.2)  # of 2, a half is left
-
-
-@pytest.mark.parametrize("scores", [[], [0.0] * 65, [0.0, math.inf]])
-def test_running_refuses_what_it_cannot_draw(scores):
-    with pytest.raises(ValueError, match="1 to 64 finite scores"):
-        running(scores, 4)
-
-
 def test_bitmaps_paint_what_is_true():
     figure = bitmaps({"half": np.array([[1, 1, 0, 1], [0, 0, 0, 1]], bool), "none": np.zeros((2, 4), bool)})
     painted, empty = (path.get("d") for path in root(figure).iter(f"{SVG}path"))
@@ -472,32 +405,6 @@ def test_bitmaps_refuse_what_does_not_fit(masks):
         bitmaps(masks)
 
 
-def test_curves_keep_the_peak_of_every_column_and_stand_on_powers_of_ten():
-    x, error = np.linspace(-8, 4, 960), np.full(960, 1e-6)
-    error[500] = 1e-2
-    figure = curves(x, {"flat": error, "none": np.zeros(960)}, title="Error", bounds=(1e-8, 1), marks={"bf16": 2**-9})
-    drawn = [path.get("d") for path in root(figure).iter(f"{SVG}path")]
-    heights = [[float(point.split()[1]) for point in path[1:].split("L")] for path in drawn]
-    assert [len(points) for points in heights] == [96, 96]
-    assert heights[0][0] == pytest.approx(196 - 172 * 2 / 8, abs=0.06)  # 1e-6 is two of eight powers up
-    assert heights[0].index(min(heights[0])) == 50 and min(heights[0]) == pytest.approx(24 + 172 * 2 / 8, abs=0.06)
-    assert set(heights[1]) == {196}
-    assert "flat: at most 0.01, near x = -1.7" in str(figure) and "bf16 is 0.002" in str(figure)
-
-
-@pytest.mark.parametrize(
-    ("series", "message"),
-    [
-        ({}, "one to 4 curves, not 0"),
-        ({"short": np.ones(3)}, "short: give as many values as x has"),
-        ({"zero": np.zeros(9)}, "a logarithmic axis needs bounds"),
-    ],
-)
-def test_curves_refuse_what_they_cannot_draw(series, message):
-    with pytest.raises(ValueError, match=message):
-        curves(np.arange(9.0), series, title="t")
-
-
 # Words
 
 
@@ -510,7 +417,7 @@ def test_spans(numbers, said):
 
 
 def test_numbers_are_short_and_never_minus_zero():
-    assert [number(value) for value in (1.0, 1.26, -0.04, 1234.56)] == ["1", "1.3", "0", "1234.6"]
+    assert [coordinate(value) for value in (1.0, 1.26, -0.04, 1234.56)] == ["1", "1.3", "0", "1234.6"]
 
 
 def test_a_figure_prints_as_its_text_alternative():

@@ -1,0 +1,143 @@
+"""Small tables for chapters: numbers under heads with their units, as HTML in a notebook, as plain text elsewhere."""
+
+import html
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.measure.rows import OURS, PEERS, Row, select, standings
+from lab.plots.axes import UNITS, amount, named, shape_labels
+
+WIDEST = 100  # columns of plain text that a page shows
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under heads; the best values are marked."""
+
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    best: frozenset[tuple[int, int]] = frozenset()  # (row, column)
+    words: frozenset[int] = frozenset()  # columns that read from the left
+
+    @property
+    def html(self) -> str:
+        """The table as HTML that takes the page's own colours; the best values are bold."""
+        line = "border-bottom:1px solid rgba(128,136,145,.35)"
+        head = "".join(f'<th style="{self._side(c)};{line}">{html.escape(h)}</th>' for c, h in enumerate(self.heads))
+        body = "".join(
+            "<tr>" + "".join(self._cell(row, column, text) for column, text in enumerate(cells)) + "</tr>"
+            for row, cells in enumerate(self.rows)
+        )
+        style = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.6rem 0;width:auto"
+        return f'<table class="tile-table" style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+    def _cell(self, row: int, column: int, text: str) -> str:
+        text = html.escape(text)
+        text = f"<strong>{text}</strong>" if (row, column) in self.best else text
+        return f'<td style="{self._side(column)}">{text}</td>'
+
+    def _side(self, column: int) -> str:
+        return f"padding:.25em .8em .25em 0;text-align:{'left' if column in self.words else 'right'}"
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/html": self.html, "text/plain": str(self)}
+
+    def __str__(self) -> str:
+        """The table as plain text; a star marks the best values."""
+        star = [["*" if (r, c) in self.best else "" for c in range(len(self.heads))] for r in range(len(self.rows))]
+        shown = [[text + mark for text, mark in zip(*pair, strict=True)] for pair in zip(self.rows, star, strict=True)]
+        starred = {column for _, column in self.best}
+        shown = [[t if c not in starred or t.endswith("*") else f"{t} " for c, t in enumerate(row)] for row in shown]
+        heads = [f"{head} " if column in starred else head for column, head in enumerate(self.heads)]
+        widths = [max(map(len, column)) for column in zip(heads, *shown, strict=True)]
+        lines = [
+            "  ".join(
+                text.ljust(width) if column in self.words else text.rjust(width)
+                for column, (text, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in (heads, *shown)
+        ]
+        return "\n".join([*lines, *["* the best"] * bool(self.best)])
+
+    __repr__ = __str__
+
+
+def table(
+    rows: Sequence[Mapping[str, object]],
+    *,
+    formats: Mapping[str, str] | None = None,
+    largest: Collection[str] = (),
+    smallest: Collection[str] = (),
+    across: Collection[str] = (),
+) -> Table:
+    """Return a table of rows that map each head, with its unit, to a value.
+
+    formats: head → format of its numbers, such as ".0%"; otherwise three digits. largest, smallest: heads of columns
+    whose largest or smallest number is marked. across: heads among which each row's largest number is marked.
+    Raises ValueError for rows of different heads, and for a table wider than a page.
+    """
+    heads = tuple(rows[0]) if rows else ()
+    if not heads or any(tuple(row) != heads for row in rows):
+        raise ValueError("a table needs rows, and all of them with the same heads in the same order")
+    if unknown := [head for head in (*(formats or {}), *largest, *smallest, *across) if head not in heads]:
+        raise ValueError(f"no column is called {', '.join(unknown)}; the heads are {', '.join(heads)}")
+    texts = tuple(tuple(shown(value, (formats or {}).get(head)) for head, value in row.items()) for row in rows)
+    columns = {head: [(row, heads.index(head)) for row in range(len(rows))] for head in heads}
+    best = {cell for head in largest for cell in extremes(rows, texts, columns[head], max)}
+    best |= {cell for head in smallest for cell in extremes(rows, texts, columns[head], min)}
+    for row in range(len(rows)):
+        best |= {*extremes(rows, texts, [columns[head][row] for head in across], max)}
+    words = frozenset(c for c, head in enumerate(heads) if all(isinstance(row[head], (str, bool)) for row in rows))
+    made = Table(heads, texts, frozenset(best), words)
+    if (width := max(map(len, str(made).splitlines()))) > WIDEST:
+        raise ValueError(
+            f"the table is {width} columns wide, and a page shows {WIDEST}: leave some out, or shorten heads"
+        )
+    return made
+
+
+def extremes(
+    rows: Sequence[Mapping[str, object]], texts, cells: Sequence[tuple[int, int]], pick
+) -> list[tuple[int, int]]:
+    """Return the cells that hold the largest, or smallest, number; those that read the same share the mark."""
+    numbers = {cell: list(rows[cell[0]].values())[cell[1]] for cell in cells}
+    numbers = {cell: value for cell, value in numbers.items() if isinstance(value, (int, float))}
+    if not numbers:
+        return []
+    row, column = pick(numbers, key=numbers.__getitem__)
+    return [cell for cell in numbers if texts[cell[0]][cell[1]] == texts[row][column]]
+
+
+def shown(value: object, form: str | None = None) -> str:
+    """Return a value as a table shows it: a number to three digits, yes or no, nothing for None."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if not isinstance(value, (int, float)):
+        return str(value)
+    if form:
+        return format(value, form)
+    return f"{value:,}" if isinstance(value, int) or not math.isfinite(value) else amount(value)
+
+
+def standing_table(rows: Sequence[Row], *, y: str = "gb_per_s", variants: Collection[str] = ()) -> Table:
+    """Return how fast ours is at each shape beside every peer, and beside the best of them.
+
+    rows: of one operation. y: `gb_per_s` or `tflop_per_s`. variants: more of our own variants to show.
+    """
+    places = standings(rows)
+    labels, shared = shape_labels([place.ours for place in places])
+    head = f"{UNITS[y]} at" + "".join(f" {name} {size}" for name, size in shared.items())
+    names = {OURS: "ours"} | {name: named(name) for name in variants}
+    names |= {name: named(name) for name in dict.fromkeys(row.variant for row in rows) if name in PEERS}
+    several = len({row.dtype for row in rows}) > 1
+    lines = []
+    for place, label in zip(places, labels, strict=True):
+        here = {row.variant: getattr(row, y) for row in select(rows, shape=place.ours.shape, dtype=place.ours.dtype)}
+        line: dict[str, object] = {head: f"{label}, {place.ours.dtype}" if several else label}
+        line |= {called: here.get(name) for name, called in names.items()}
+        line |= {"× best peer": place.against_best, "of roof": place.ours.roof_share}
+        lines.append(line)
+    return table(lines, formats={"of roof": ".0%", "× best peer": ".2f"}, across=list(names.values()))
