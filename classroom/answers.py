@@ -7,7 +7,8 @@ import traceback
 from types import ModuleType
 
 from classroom.transcript import RecordingRunner
-from lab.check import before_running
+from lab.check.blanks import before_running
+from lab.check.executor import InProcessExecutor
 from lab.check.inputs import Frozen
 
 
@@ -29,6 +30,7 @@ class Answers:
         vars(self.module).update(get_ipython=NoShell(), display=print)
         sys.modules["__main__"] = self.module
         self.runner: RecordingRunner | None = None
+        self.executor: InProcessExecutor | None = None
 
     def define(self, file: str, source: str) -> str:
         """Run a cell, whose code goes by the name `file`. Return what went wrong, "" if nothing did."""
@@ -50,19 +52,20 @@ class Answers:
         if finding is not None:
             return {"reason": finding.reason, "message": finding.message, "cause": finding.cause}
         self.runner = RecordingRunner(function, allows)
+        self.executor = InProcessExecutor(self.runner)
         return None
 
-    def run(self, frozen: Frozen, order) -> bytes:
+    def run(self, inputs: Frozen, order) -> bytes:
         """Call the chosen function once. Return its evidence."""
-        return self.runner.run(frozen, order).encode()
+        return self.executor.run(inputs, order).encode()
 
     def transcript(self) -> dict:
-        """Return what the last run had done on its tensors, for the witness to do again."""
+        """Return what the last run had done on its tensors, to be done again elsewhere."""
         return self.runner.transcript()
 
     def objections(self) -> list[str]:
         """Return what the compiler for the GPU says against the kernels that ran."""
-        return self.runner.objections()
+        return self.executor.objections()
 
 
 def python_of(source: str) -> str:

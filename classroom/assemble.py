@@ -16,7 +16,7 @@ from lab.generate import ANSWER, CHECK
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-LARGEST = 64 << 20  # bytes of a file
+LARGEST = 64 << 20  # bytes of a notebook; one with every output of the course has fewer than four million
 LONGEST = 100_000  # characters of one cell
 ADDED = "-added"  # the end of the id of a cell made of definitions that the student added
 

@@ -73,7 +73,7 @@ def make_assignment(
     refuse_other_files(exercise, folder)
     worth = points_of(exercise, points or {})
     template = notebooks.text_of(form(exercise, worth, deadline))
-    assignment = Assignment(exercise.name, worth, template, digest_of(exercise), deadline, course_version())
+    assignment = Assignment(exercise.name, worth, template, digest_of_solution(exercise), deadline, course_version())
     record = {
         "name": assignment.name,
         "points": assignment.points,
@@ -120,7 +120,7 @@ def load_assignment(name: str) -> Assignment:
     lost = [f"`{task}`" for task in points if task not in {card.name for card in exercise.cards}]
     if lost:
         raise CourseError(f"The course no longer has {', '.join(lost)}. Grade with the version of then: {course}.")
-    assignment = Assignment(exercise.name, points, template, digest_of(exercise), due, course)
+    assignment = Assignment(exercise.name, points, template, digest_of_solution(exercise), due, course)
     if solution != assignment.solution:
         print(
             f"{exercise.script.name} has changed since this was handed out (version {course}): answers are judged by "
@@ -134,7 +134,7 @@ def assignment_of(exercise: Exercise) -> Assignment:
     """Return an exercise as an assignment: its own points, no due date."""
     worth = points_of(exercise, {})
     template = notebooks.text_of(form(exercise, worth, None))
-    return Assignment(exercise.name, worth, template, digest_of(exercise), None, course_version())
+    return Assignment(exercise.name, worth, template, digest_of_solution(exercise), None, course_version())
 
 
 def refuse_other_files(exercise: Exercise, folder: Path) -> None:
@@ -171,7 +171,7 @@ def read_due(text: str | None) -> str | None:
     return moment.astimezone().isoformat() if moment.tzinfo is None else moment.isoformat()
 
 
-def digest_of(exercise: Exercise) -> str:
+def digest_of_solution(exercise: Exercise) -> str:
     """Return a digest of what an exercise's answers are judged by."""
     return hashlib.sha256(exercise.script.read_bytes()).hexdigest()
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from classroom.assemble import LARGEST
 from classroom.assignment import Assignment
 from lab.notebook import CourseError
+from lab.words import one_line
 
-LARGEST = 64 << 20  # bytes of a notebook; one with every output of the course has fewer than four million
 DEPTH = 6  # folders below a student's that are looked into
 FILES = 10_000  # names looked at for one student
 SUFFIX = ".ipynb"
@@ -170,5 +171,5 @@ def readable(name: str) -> str:
 
 def shown(name: str) -> str:
     """Return a file's name as it stands in a note: on one line, and not without end."""
-    text = "".join(letter if letter.isprintable() else "·" for letter in readable(name))
+    text = one_line(readable(name))
     return f"“{text[:80]}{'…' * (len(text) > 80)}”"

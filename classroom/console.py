@@ -10,13 +10,14 @@ from rich.table import Table
 
 from classroom.assignment import load_assignment
 from classroom.collect import submissions
-from classroom.exports import number, write_exports
+from classroom.exports import points_text, write_exports
 from classroom.feedback import feedback_path, write_feedback
-from classroom.grade import Result, Tally, grade_all, read_secret
+from classroom.grade import Tally, grade_all, read_secret
 from classroom.gradebook import Gradebook
+from classroom.result import Result
 from classroom.sandbox import Limits
 from lab.notebook import CourseError
-from lab.words import counted
+from lab.words import counted, one_line
 
 GRADEBOOK = "gradebook.sqlite"
 BINS = 10
@@ -113,14 +114,14 @@ def table(name: str, results: Sequence[Result]) -> Table:
     for result in results:
         earned = {task.name: task for task in result.tasks}
         cells = [mark(earned[task]) if task in earned else "" for task in tasks]
-        total = f"{number(result.points)} of {number(result.of)}"
+        total = f"{points_text(result.points)} of {points_text(result.of)}"
         shown.add_row(printable(result.student), *cells, total, str(len(result.notes) or ""))
     return shown
 
 
 def mark(task) -> str:
     """Return a task's points, or why there are none."""
-    return number(task.points) if task.passed else f"{number(task.points)} {task.reason}"
+    return points_text(task.points) if task.passed else f"{points_text(task.points)} {task.reason}"
 
 
 def histogram(points: Sequence[float], of: float) -> str:
@@ -135,7 +136,7 @@ def histogram(points: Sequence[float], of: float) -> str:
         block = "█" * round(count * scale) or "▏" * bool(count)
         lines.append(f"{low:6.1f} to {high:<6.1f} {block} {count}")
     mean, median = statistics.fmean(points), statistics.median(points)
-    said = f"{counted(len(points), 'student')}, mean {mean:.1f}, median {median:.1f} of {number(of)} points"
+    said = f"{counted(len(points), 'student')}, mean {mean:.1f}, median {median:.1f} of {points_text(of)} points"
     return "\n".join([*lines, said])
 
 
@@ -143,4 +144,4 @@ def printable(name: str) -> str:
     """Return a student's name as it can stand in a terminal, on one line."""
     from rich.markup import escape
 
-    return escape("".join(letter if letter.isprintable() else "·" for letter in name))
+    return escape(one_line(name))

@@ -20,7 +20,7 @@ FILES = ("conftest.py",)
 PREFIX = "tile-course-"  # of a folder's name; the process that made it follows
 PACKAGES = ("IPython", "ipykernel", "nbval", "pytest", "torch", "triton")
 IMPORTED = (  # in one sandbox or another
-    *("classroom.answers", "classroom.student_eye", "classroom.witness", "ipykernel.debugger", "ipykernel.kernelapp"),
+    *("classroom.answers", "classroom.replay", "classroom.student_eye", "ipykernel.debugger", "ipykernel.kernelapp"),
     *("lab.compiler.worker", "lab.plots", "nbval.plugin"),
 )
 IGNORED = shutil.ignore_patterns("__pycache__", ".*", "*.pyc")

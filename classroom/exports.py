@@ -13,7 +13,7 @@ from lab import notebook as notebooks
 
 if TYPE_CHECKING:
     from classroom.assignment import Assignment
-    from classroom.grade import Result
+    from classroom.result import Result
 
 NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>\d+)", re.DOTALL)  # as `classroom.collect` names Canvas's and Moodle's
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -39,9 +39,9 @@ def table_csv(results: Iterable["Result"], assignment: "Assignment") -> str:
     rows = [["student", *assignment.points, "total", "of", "notes"]]
     for result in results:
         earned = {task.name: task.points for task in result.tasks}
-        points = [number(earned.get(task, 0)) for task in assignment.points]
+        points = [points_text(earned.get(task, 0)) for task in assignment.points]
         notes = " ".join([*result.findings, *result.notes])
-        rows.append([result.student, *points, number(result.points), number(assignment.total), notes])
+        rows.append([result.student, *points, points_text(result.points), points_text(assignment.total), notes])
     return as_csv(rows)
 
 
@@ -49,10 +49,10 @@ def canvas_csv(results: Iterable["Result"], assignment: "Assignment") -> str:
     """Return what Canvas's gradebook imports. Students are known by the number in their files' names."""
     blank = ["", "", ""]
     rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment.name]]
-    rows.append(["    Points Possible", "", *blank, number(assignment.total)])
+    rows.append(["    Points Possible", "", *blank, points_text(assignment.total)])
     for result in results:
         name, identity = name_and_number(result.student)
-        rows.append([name, identity, *blank, number(result.points)])
+        rows.append([name, identity, *blank, points_text(result.points)])
     return as_csv(rows)
 
 
@@ -61,8 +61,8 @@ def moodle_csv(results: Iterable["Result"]) -> str:
     rows = [["Identifier", "Full name", "Grade", "Feedback comments"]]
     for result in results:
         name, identity = name_and_number(result.student)
-        said = "; ".join(f"{task.name}: {number(task.points)} of {number(task.of)}" for task in result.tasks)
-        rows.append([f"Participant {identity}" if identity else "", name, number(result.points), said])
+        said = "; ".join(f"{task.name}: {points_text(task.points)} of {points_text(task.of)}" for task in result.tasks)
+        rows.append([f"Participant {identity}" if identity else "", name, points_text(result.points), said])
     return as_csv(rows)
 
 
@@ -79,7 +79,7 @@ def junit_xml(results: Iterable["Result"], assignment: "Assignment") -> str:
                 cases = f"{task.cases_passed} of {task.cases} cases pass"
                 failure = ElementTree.SubElement(case, "failure", type=task.reason, message=cases)
                 failure.text = xml("\n".join([task.message, ": ".join(task.advice)]))
-            points = f"{number(task.points)} of {number(task.of)} points"
+            points = f"{points_text(task.points)} of {points_text(task.of)} points"
             ElementTree.SubElement(case, "system-out").text = points
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
@@ -112,7 +112,7 @@ def name_and_number(student: str) -> tuple[str, str]:
     return (numbered["name"], numbered["id"]) if numbered else (student, "")
 
 
-def number(points: float) -> str:
+def points_text(points: float) -> str:
     """Return points without needless zeros."""
     return f"{round(points, 2):g}"
 

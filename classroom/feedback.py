@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from classroom.assignment import PAGE, POLICY, STYLE, points_in_words
 from lab import notebook as notebooks
 from lab.show import COLOURS, highlighted
-from lab.words import capital, code_marked
+from lab.words import capital, clean, code_marked
 
 if TYPE_CHECKING:
     from classroom.assignment import Assignment
-    from classroom.grade import Result, TaskResult
+    from classroom.result import Result, TaskResult
 
 LONGEST = 500  # lines of code shown
 WIDEST = 400  # characters of a line
@@ -155,8 +155,3 @@ def code(source: str, marked: "list[int] | tuple[int, ...]") -> str:
 def text(raw: str) -> str:
     """Return any text as HTML."""
     return html.escape(clean(raw))
-
-
-def clean(raw: str) -> str:
-    """Return text without what could not be written, or would turn the reader's page around."""
-    return re.sub("[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", "�", raw.replace("\r\n", "\n"))

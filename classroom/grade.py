@@ -14,10 +14,11 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from classroom.result import Result, TaskResult
 from lab.notebook import CourseError
 
 if TYPE_CHECKING:
@@ -28,62 +29,6 @@ if TYPE_CHECKING:
 
 SECRET_BYTES = 32
 LINE = re.compile(r"\bline (\d+)\b")
-
-
-@dataclass(frozen=True)
-class TaskResult:
-    """What came of one task. All text is for the student too; `picture` is HTML of the course's own making."""
-
-    name: str
-    title: str
-    points: float
-    of: float
-    passed: bool
-    cases_passed: int
-    cases: int
-    reason: str = ""
-    message: str = ""
-    advice: tuple[str, str] = ("", "")  # a label and a sentence
-    case: str = ""  # the name of the case that failed
-    inputs: str = ""  # its shapes and dtypes
-    notes: tuple[str, ...] = ()
-    printed: str = ""  # the first lines of what the answer printed
-    source: str = ""  # the student's answer
-    lines: tuple[int, ...] = ()  # of it, that the message is about
-    picture: str = ""
-
-
-@dataclass(frozen=True)
-class Result:
-    """What came of one submission; plain data throughout."""
-
-    student: str
-    assignment: str
-    digest: str  # of the bytes handed in
-    assignment_digest: str  # of all else that the mark depends on, see `digest_for`
-    points: float
-    of: float
-    tasks: tuple[TaskResult, ...]
-    findings: tuple[str, ...] = ()  # what was not as handed out; for teacher and student
-    notes: tuple[str, ...] = ()  # for the teacher alone
-    report: tuple[dict, ...] = ()  # of nbval: "cell", "outcome", "text"
-    seconds: float = 0.0
-    submitted_at: str = ""  # ISO 8601
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> "Result":
-        """Return the result that `to_json` wrote."""
-        fields = json.loads(text)
-        tasks = [{name: as_tuple(value) for name, value in task.items()} for task in fields.pop("tasks")]
-        fields = {name: as_tuple(value) for name, value in fields.items()}
-        return cls(**fields, tasks=tuple(TaskResult(**task) for task in tasks))
-
-
-def as_tuple(value):
-    return tuple(value) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True)
@@ -115,7 +60,7 @@ def grade_one(job: Job) -> Result:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     from classroom.assemble import assemble
     from classroom.course import course_for_sandboxes
-    from classroom.replay import Examiner, judge_answers
+    from classroom.judge import Examiner, judge_answers
 
     started = time.monotonic()
     assignment, student = job.assignment, job.submission.student
@@ -174,10 +119,10 @@ def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> T
 def run_notebook(assembly, job: Job, examiner) -> tuple[list[dict], list[str]]:
     """Return what nbval says of the assembled notebook, cell by cell, and notes for the teacher."""
     from classroom.course import readable
-    from classroom.replay import clean
     from classroom.sandbox import Sandbox
-    from lab.check.isolation import Crashed, TimedOut
+    from lab.check.executor import Crashed, TimedOut
     from lab.notebook import text_of
+    from lab.words import clean
 
     places = readable(examiner.course, tasks=True)
     with Sandbox("notebook", examiner.course, places, job.limits, job.sandboxed) as sandbox:

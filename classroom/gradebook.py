@@ -4,7 +4,7 @@ import sqlite3
 from datetime import datetime, timezone
 from pathlib import Path
 
-from classroom.grade import Result
+from classroom.result import Result
 from lab.notebook import CourseError
 
 WAIT_SECONDS = 30.0  # for another program that is writing

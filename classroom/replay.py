@@ -1,374 +1,347 @@
-"""The verdict on a student's answers, from a process that never runs a line of theirs.
+"""Does again what a transcript says an answer did, with kernels read first, on inputs that the answer never saw.
 
-Each case is a question with inputs of this student's own. One sandbox runs the answer on it, twice, and its evidence is
-examined here as the course's own check does. That evidence could be forged, so what passes is done once more: a second
-sandbox, which runs nothing of the student's but kernels that it has read, repeats the launches on inputs that the
-answer has never seen. Only what passes there as well has passed.
+The process of an answer can be made to report anything: its evidence is good enough to fail by, not to pass by. Here
+nothing of the student's runs but kernels, rebuilt from their source, and those only if they are nothing but Triton.
 """
 
-import atexit
-import hashlib
-import hmac
+import ast
+import base64
+import builtins
+import importlib
 import io
 import json
 import linecache
-import random
-import re
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+import math
+import zlib
+from types import ModuleType
 
 import torch
+import triton
+import triton.language as tl
+from triton.compiler.code_generator import CodeGenerator
+from triton.runtime.jit import ConstexprFunction, JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from classroom.assemble import ADDED, Assembly
-from classroom.course import readable
-from classroom.sandbox import START_SECONDS, Limits, Sandbox
-from lab.check import ENDINGS, Verdict, conclude, run_case
-from lab.check.examine import Finding, examine
-from lab.check.inputs import Frozen, without_repeats
-from lab.check.isolation import Crashed, TimedOut
-from lab.check.question import Question, is_floating, pose, thawed
-from lab.check.runner import Evidence
-from lab.device import ON_CPU
-from lab.generate import ANSWER, CHECK
-from lab.notebook import CourseError
-from lab.task import Task, find_task
+from classroom.transcript import MOVES
+from lab import compiler
+from lab.check.executor import InProcessExecutor
+from lab.check.inputs import GUARD, Frozen
+from lab.check.runner import Runner
 
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-COMPILE_SECONDS = 60.0
-HAND_IN = "hand in the notebook with all its cells."
-DISHONEST = "kernels must do the work, on whatever numbers stand in the tensors."
-PLAIN = "a kernel is one function, in plain Triton."
-LIED = "the process sent back what no run can have left behind."
-
-
-@dataclass(frozen=True)
-class Examiner:
-    """Whose answers to what are judged, and how; the secret makes the inputs of each student their own."""
-
-    student: str
-    assignment: str
-    secret: bytes
-    limits: Limits
-    course: Path
-    sandboxed: bool = True
-
-    def seed(self, *parts: str) -> int:
-        """Return a number that only the secret's owner can foresee: the same for the same student, task and case."""
-        text = json.dumps([self.student, self.assignment, *parts]).encode()
-        return int.from_bytes(hmac.new(self.secret, text, hashlib.sha256).digest()[:7], "big")
-
-    def sandbox(self, role: str) -> Sandbox:
-        """Start a sandbox that sees nothing of any task."""
-        return Sandbox(role, self.course, readable(self.course), self.limits, self.sandboxed)
-
-    def witness(self) -> Sandbox:
-        """Return this process's one sandbox for witnesses, with a new one inside. Raises CourseError."""
-        for _ in range(2):  # a system short of memory may have ended it meanwhile
-            if not nursery or nursery[0].ended:
-                nursery[:] = [self.sandbox("witness")]
-            try:
-                nursery[0].ask("fork", seconds=START_SECONDS)
-                return nursery[0]
-            except (TimedOut, Crashed) as error:
-                ended = error
-        raise CourseError(f"No sandbox can be had ({ended}). Give this machine more memory, or fewer workers.")
+JITTED = (JITFunction, ConstexprFunction)
+# Python's own that a kernel may name; all else it needs comes from Triton.
+BUILTINS = ("abs", "bool", "float", "int", "isinstance", "len", "list", "max", "min", "print", "range", "str", "tuple")
+REFLECTION = CodeGenerator.builtin_namespace.keys() - {*BUILTINS}  # which Triton's compiler offers of its own accord
+MODULES = ("triton", "triton.language", "triton.language.math", "triton.language.extra", "math")
+LIBDEVICE = "triton.language.extra.libdevice"
+OF_TRITON = ("cdiv", "language", "next_power_of_2")
+DECORATION = ("do_not_specialize", "do_not_specialize_on_alignment", "debug", "noinline")
+LAUNCHING = (
+    *("num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "default_dot_input_precision"),
+    *("max_num_imprecise_acc_default", "launch_pdl", "launch_cooperative_grid", "debug"),
+)
+STATEMENTS = (
+    ast.FunctionDef, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Return,
+    ast.Assert, ast.Pass, ast.Break, ast.Continue,
+)  # fmt: skip
+REFUSED = (ast.Lambda, ast.GeneratorExp, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr, ast.DictComp, ast.SetComp)
+ATTRIBUTES = frozenset(
+    name
+    for kind in (tl.tensor, tl.dtype, tl.pointer_type, tl.block_type, tl.constexpr, tl.tensor_descriptor)
+    for name in dir(kind)
+    if not name.startswith("_")
+) | {"block_shape", "dtype", "element_ty", "shape", "strides", "type", "value"}
 
 
-nursery: list[Sandbox] = []  # imports once for all students; what serves one of them is forked from it, and ends
+class Refused(Exception):
+    """A kernel is more, or less, than Triton; the message says where."""
 
 
-@atexit.register
-def close_nursery() -> None:
-    """End the sandbox that outlives each student's."""
-    while nursery:
-        nursery.pop().close()
+# Reading a kernel before it runs
 
 
-def judge_answers(assembly: Assembly, tasks: list[str], examiner: Examiner) -> list[Verdict]:
-    """Return a verdict on each of the tasks. Whatever the student's code does becomes one.
+def is_open(module: ModuleType) -> bool:
+    """Return whether a kernel may look into a module."""
+    return module.__name__ in MODULES or module.__name__.startswith("triton.language.extra.")
 
-    Raises CourseError where this process runs kernels on a GPU, or no sandbox can be had.
+
+def is_harmless(value) -> bool:
+    """Return whether a kernel may use what it has found in a module of Triton's."""
+    of_language = str(getattr(value, "__module__", "")).startswith("triton.language")
+    return (
+        isinstance(value, (*JITTED, tl.dtype, tl.constexpr, bool, int, float, str))
+        or tl.core.is_builtin(value)
+        or getattr(value, "__module__", None) == LIBDEVICE  # empty functions, in whose place the compiler has others
+        or (isinstance(value, type) and of_language)
+        or value in (triton.cdiv, triton.next_power_of_2)
+        or (callable(value) and getattr(math, getattr(value, "__name__", ""), None) is value)
+    )
+
+
+def member(module: ModuleType, name: str):
+    """Return what a kernel gets for `module.name`. Raises Refused for what it must not reach."""
+    value = getattr(module, name, None)
+    if module is triton and name not in OF_TRITON:
+        raise Refused(f"`triton.{name}` is nothing that a kernel can use")
+    if isinstance(value, ModuleType):
+        if is_open(value):
+            return value
+    elif is_harmless(value):
+        return value
+    raise Refused(f"`{module.__name__}.{name}` is nothing that a kernel can use")
+
+
+def read(source: str, names: dict[str, object]) -> None:
+    """Return when a kernel is one function that does nothing but compute with Triton. Raises Refused.
+
+    names: what stands behind the names that are not its own.
     """
-    if not ON_CPU:
-        raise CourseError("Marks must not hang on a GPU: set CUDA_VISIBLE_DEVICES= (empty) for this program.")
-    with cells_remembered(assembly), Judges(assembly, examiner) as judges:
-        return [judges.judge(find_task(name)) for name in tasks]
-
-
-@contextmanager
-def cells_remembered(assembly: Assembly) -> Iterator[None]:
-    """Let verdicts quote the student's lines, by the names that cells go by."""
-    names = {name_of(cell.id): io.StringIO(cell.source).readlines() for cell in assembly.notebook.cells}
-    linecache.cache.update({name: (len(lines), None, lines, name) for name, lines in names.items()})
     try:
-        yield
-    finally:
-        for name in names:
-            linecache.cache.pop(name, None)
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Refused(f"its source cannot be read: {error}") from None
+    if len(tree.body) != 1 or not isinstance(tree.body[0], ast.FunctionDef) or tree.body[0].decorator_list:
+        raise Refused("its source is not one function")
+    for node in ast.walk(tree):
+        read_node(node, names, inner=node is not tree.body[0])
 
 
-def name_of(cell: str) -> str:
-    """Return the file name that a cell's code goes by."""
-    return f"<{cell}>"
+def read_node(node: ast.AST, names: dict[str, object], inner: bool) -> None:
+    where = f"line {getattr(node, 'lineno', 1)}"
+    if isinstance(node, ast.stmt) and not isinstance(node, STATEMENTS) or isinstance(node, REFUSED):
+        raise Refused(f"`{type(node).__name__}` on {where} is Python, not Triton")
+    if isinstance(node, ast.FunctionDef) and inner:
+        raise Refused(f"a function within the function, on {where}, is Python, not Triton")
+    if isinstance(node, ast.Name) and (node.id.startswith("__") or node.id in REFLECTION):
+        raise Refused(f"`{node.id}` on {where} is Python's own")
+    if isinstance(node, ast.Attribute):
+        read_attribute(node, names, where)
 
 
-# The sandboxes
+def read_attribute(node: ast.Attribute, names: dict[str, object], where: str) -> None:
+    if node.attr.startswith("__"):
+        raise Refused(f"`.{node.attr}` on {where} is Python's own")
+    module = module_of(node.value, names)
+    if module is not None:
+        if is_open(module):
+            member(module, node.attr)
+    elif node.attr not in ATTRIBUTES:
+        raise Refused(f"`.{node.attr}` on {where} is nothing that a block of numbers has")
 
 
-@dataclass
-class Answers:
-    """Where `lab.check` runs one answer: in a sandbox, and within what is left of its time."""
+def module_of(node: ast.expr, names: dict[str, object]) -> ModuleType | None:
+    """Return the module that an expression names, if it names one."""
+    if isinstance(node, ast.Name):
+        value = names.get(node.id)
+    elif isinstance(node, ast.Attribute) and (outer := module_of(node.value, names)) is not None:
+        value = member(outer, node.attr) if is_open(outer) else getattr(outer, node.attr, None)
+    else:
+        return None
+    return value if isinstance(value, ModuleType) else None
 
-    sandbox: Sandbox
-    files: frozenset[str]
-    seconds: float
-    left: float = field(init=False)
-    seen: Frozen | None = None  # the inputs of the last run
 
-    def __post_init__(self):
-        self.left = self.seconds
+# From a transcript back to kernels and tensors
 
-    def ask(self, method: str, *arguments) -> bytes:
-        started = time.monotonic()
-        self.sandbox.wait_until_ready()
-        ready = time.monotonic()
+
+class Kernels:
+    """The functions of a transcript, rebuilt from their source."""
+
+    def __init__(self, packed: list[dict]):
+        self.built: dict[int, object] = {}
+        self.lines: dict[str, list[str]] = {}  # of each cell
+        for function in packed:
+            names = {name: self.decode(value) for name, value in function["names"].items()}
+            self.built[function["key"]] = self.define(function, names)
+        for function in packed:  # two functions that call each other: the second was not there yet
+            for name, value in function["names"].items():
+                if isinstance(value, dict) and "function" in value:
+                    self.built[function["key"]].fn.__globals__[name] = self.built[value["function"]]
+
+    def define(self, function: dict, names: dict[str, object]):
+        """Return one function from its source, which is read first."""
+        source, line = function["source"], min(max(int(function["line"]), 1), 1 << 16)
+        read(source, names)
+        file = self.remember(str(function["file"]), line, source)
+        scope = names | {"__name__": "student", "__builtins__": {name: getattr(builtins, name) for name in BUILTINS}}
+        exec(compile("\n" * (line - 1) + source, file, "exec", dont_inherit=True), scope)
+        made = scope[ast.parse(source).body[0].name]
+        if function["decorator"] == "constexpr_function":
+            jitted = triton.constexpr_function(made)
+        else:
+            jitted = triton.jit(made, **{name: function["options"].get(name) for name in DECORATION})
+        # Triton looks for the source at its line, where another function's may stand; only this one was read.
+        jitted._unsafe_update_src(source)
+        return jitted
+
+    def remember(self, file: str, line: int, source: str) -> str:
+        """Put source where Python looks for a cell's, beside the cell's other functions. Return the cell's name."""
+        file = file if file.startswith("<") and file.endswith(">") else "<student>"
+        lines, new = self.lines.setdefault(file, []), io.StringIO(source).readlines()
+        lines += ["\n"] * (line - 1 + len(new) - len(lines))
+        lines[line - 1 : line - 1 + len(new)] = new
+        linecache.cache[file] = (len(lines), None, lines, file)
+        return file
+
+    def decode(self, value, place=None):
+        """Return what `PlacingParcel.encode` packed; `place` makes a tensor of a place, where there may be any."""
+        if not isinstance(value, dict):
+            return value
+        ((kind, content),) = value.items()
+        if kind == "place" and place is not None:
+            return place(content)
+        if kind == "function":
+            return self.built.get(content)
+        if kind == "sequence":
+            parts = [self.decode(part, place) for part in content["parts"]]
+            return tuple(parts) if content["tuple"] else parts
+        if kind == "descriptor" and place is not None:
+            return TensorDescriptor(**{name: self.decode(part, place) for name, part in content.items()})
+        if kind == "constexpr":
+            return tl.constexpr(self.decode(content))
+        if kind == "dtype":
+            return tl.dtype(content)
+        if kind == "import":
+            return imported(content["module"], content["name"])
+        if kind == "module":
+            module = ModuleType("student")
+            members = {str(name): self.decode(member) for name, member in content["members"].items()}
+            # Its own name among them: the compiler has others in the place of Triton's modules.
+            vars(module).update({name: value for name, value in members.items() if not name.startswith("__")})
+            return module
+        if kind == "python":
+            return python_function(str(content))
+        if kind == "torch":
+            return torch_constant(str(content))
+        if kind == "device":
+            return torch.device("cpu")
+        return type(str(content), (), {})()  # a value that cannot cross: what it is used in fails
+
+
+def imported(module: str, name: str | None):
+    """Return one of Triton's modules, or what a kernel may use of its language. Raises Refused."""
+    if module not in MODULES and not module.startswith("triton.language."):
+        raise Refused(f"`{module}` is nothing that a kernel can use")
+    found = importlib.import_module(module)
+    if name is None:
+        if is_open(found):
+            return found
+    elif is_harmless(value := getattr(found, name)):
+        return value
+    raise Refused(f"`{module}` is nothing that a kernel can use")
+
+
+def torch_constant(name: str):
+    """Return torch's dtype, layout or memory format of that name. Raises Refused."""
+    value = getattr(torch, name, None)
+    if not isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        raise Refused(f"`torch.{name}` is no dtype")
+    return value
+
+
+def python_function(name: str):
+    """Return a function of that name which fails when it is called: no kernel can call Python."""
+
+    def function(*arguments, **named):
+        raise Refused(f"`{name}` is a Python function: mark it with @triton.jit")
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+class Repetition:
+    """A host function that repeats the events of a transcript on its own inputs."""
+
+    def __init__(self, transcript: dict, allows: tuple[str, ...]):
+        if transcript["problem"]:
+            raise Refused(str(transcript["problem"]))
+        self.transcript = transcript
+        self.repeatable = {name.removeprefix("torch.").strip("_") for name in (*MOVES, *allows)}
+        self.kernels = Kernels(transcript["functions"])
+        self.buffers: list[torch.Tensor] = []  # of the inputs, with their guard bands
+        self.storages: list[torch.Tensor] = []  # bytes
+
+    def __call__(self, *inputs):
+        sizes = self.transcript["storages"][len(self.buffers) :]
+        self.storages = [buffer[GUARD:-GUARD] for buffer in self.buffers]
+        self.storages += [torch.empty(size + -size % 16, dtype=torch.uint8) for size in sizes]
+        for event in self.transcript["events"]:
+            getattr(self, f"repeat_{event['kind']}")(event)
+        results = [self.place(place) for place in self.transcript["results"]]
+        kind = self.transcript["returned"]
+        return {"tuple": tuple, "list": list}[kind](results) if kind in ("tuple", "list") else results[0]
+
+    def place(self, place: dict) -> torch.Tensor:
+        """Return the tensor that lies at a place."""
+        dtype = torch_constant(place["dtype"])
+        storage = self.storages[place["storage"]]
+        whole = storage[: storage.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
+        offset = whole.storage_offset() + place["offset"] // dtype.itemsize
+        return whole.as_strided(place["shape"], place["strides"], offset)
+
+    def decode(self, value):
+        return self.kernels.decode(value, self.place)
+
+    def arguments(self, event: dict) -> tuple[list, dict]:
+        named = {str(name): self.decode(value) for name, value in event["named"].items()}
+        return [self.decode(value) for value in event["arguments"]], named
+
+    def repeat_launch(self, event: dict) -> None:
+        arguments, named = self.arguments(event)
+        kernel = self.kernels.built[event["kernel"]]
+        for name in named:
+            if name not in kernel.arg_names and name not in LAUNCHING:
+                raise Refused(f"a launch with `{name}` cannot be repeated")
+        kernel[tuple(event["grid"])](*arguments, **named)
+
+    def repeat_write(self, event: dict) -> None:
+        """Put into memory what was there: the same on every input, so that it cannot hold a result."""
+        if event["storage"] < len(self.buffers):
+            raise Refused("it writes into its inputs")
+        storage = self.storages[event["storage"]]
+        data = zlib.decompressobj().decompress(base64.b64decode(event["data"]), storage.numel())
+        contents = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        storage[: len(data)].copy_(contents)
+
+    def repeat_torch(self, event: dict) -> None:
+        if event["name"].strip("_") not in self.repeatable:
+            raise Refused(f"`torch.{event['name']}` is not allowed")
+        arguments, named = self.arguments(event)
+        made = getattr(getattr(torch.ops.aten, event["name"]), event["overload"] or "default")(*arguments, **named)
+        for place, value in zip(event["results"], made if isinstance(made, (tuple, list)) else [made], strict=True):
+            self.place(place).copy_(value)
+
+
+class Replay:
+    """Repeats transcripts, one after the other, and gives evidence of what came of it."""
+
+    def __init__(self):
+        self.begin(())
+
+    def begin(self, allows: tuple[str, ...]) -> None:
+        """Begin with another answer; host functions of its task may use these torch operations."""
+        self.runner = Runner(None, allows)
+        self.executor = InProcessExecutor(self.runner)
+
+    def replay(self, transcript: str, inputs: Frozen, order) -> bytes:
+        """Return the evidence of a repetition, or why there is none."""
         try:
-            return self.sandbox.ask(method, *arguments, seconds=max(0.0, self.left))
-        except TimedOut:
-            raise TimedOut(f"{round(self.seconds, 1):g} s") from None
-        finally:
-            self.left -= time.monotonic() - max(started, ready)
+            repetition = Repetition(json.loads(transcript), self.runner.allows)
+        except Refused as refused:
+            return json.dumps({"refused": str(refused)}).encode()
+        except Exception as error:  # made up by whoever sent it
+            return json.dumps({"refused": f"{type(error).__name__}: {error}"}).encode()
 
-    def run(self, frozen, order=None) -> Evidence:
-        """Return the evidence of one run. Raises TimedOut, Crashed, and anything for evidence that is malformed."""
-        self.seen = frozen
-        return evidence_from(self.ask("run", frozen, order), self.files)
+        def function(*arguments):
+            repetition.buffers = self.runner.inputs.buffers
+            return repetition(*arguments)
 
-
-@dataclass
-class Judges:
-    """The two sandboxes for one student's answers, each started when needed and again when something ended it."""
-
-    assembly: Assembly
-    examiner: Examiner
-    answers: Sandbox | None = None
-    witness: Sandbox | None = None
-    defined: list[tuple[str, str]] = field(default_factory=list)  # cells that ran, to be run again in a new sandbox
-    left: float = 0.0  # seconds for all answers together
-
-    def __enter__(self) -> "Judges":
-        self.left = self.examiner.limits.seconds
-        self.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        if self.answers is not None:
-            self.answers.close()
-        if self.witness is not None:
-            with suppress(TimedOut, Crashed):
-                self.witness.ask("leave", seconds=START_SECONDS)
-
-    def start(self) -> None:
-        """Start whichever sandbox is not running."""
-        if self.answers is None:
-            self.answers = self.examiner.sandbox("answers")
-            for cell in self.defined:
-                self.answers.ask("define", *cell, seconds=self.examiner.limits.task_seconds)
-        if self.witness is None:
-            self.witness = self.examiner.witness()
-
-    def judge(self, task: Task) -> Verdict:
-        """Return the verdict on one answer."""
-        verdict = Verdict(task.name, False, 0, len(task.cases))
-        if task.name not in self.assembly.answers:
-            verdict.tell(Finding("missing", "there is no answer cell of this task in the notebook.", HAND_IN))
-            return verdict
-        seconds = min(self.examiner.limits.task_seconds, self.left)
-        place = None
-        try:
-            self.start()
-            place = Answers(self.answers, frozenset(name_of(cell.id) for cell in self.assembly.notebook.cells), seconds)
-            finding = self.define(task, place)
-            if finding is None:
-                self.judge_cases(verdict, task, place)
-            else:
-                verdict.tell(finding)
-        except (TimedOut, Crashed) as error:
-            verdict.passed = False
-            verdict.tell(ending(error))
-        if place is not None:
-            self.left -= seconds - place.left
-        verdict.output = self.answers.output if self.answers else ""
-        if self.answers is not None:
-            self.answers.output = ""
-        if self.answers is not None and self.answers.ended:
-            self.forget("answers")
-        return verdict
-
-    def forget(self, role: str) -> None:
-        """Close a sandbox that has ended or cannot be trusted to go on."""
-        sandbox = getattr(self, role)
-        if sandbox is not None:
-            sandbox.close()
-        setattr(self, role, None)
-
-    def define(self, task: Task, place: Answers) -> Finding | None:
-        """Run the cells up to the task's answer. Return what speaks against the answer at once."""
-        error = ""
-        for file, source in self.cells_until(task.name + ANSWER):
-            if (file, source) not in self.defined:
-                error = json.loads(place.ask("define", file, source))
-                self.defined.append((file, source))
-        form = json.loads(place.ask("choose", task.name, task.allows))
-        if form is None:
-            return None
-        if form["reason"] == "missing" and error:
-            return Finding("error", f"its cell does not run: {str(error)[:500]}", "run it in the notebook and mend it.")
-        return Finding(str(form["reason"]), str(form["message"])[:2000], str(form["cause"])[:500])
-
-    def cells_until(self, last: str) -> Iterator[tuple[str, str]]:
-        """Yield the code of the cells up to one of them; other answers only if they run, checks never."""
-        for cell in self.assembly.notebook.cells:
-            is_code = cell.cell_type == "code" and not cell.id.endswith(CHECK)
-            is_other = cell.id.endswith((ANSWER, ADDED)) and cell.id.rpartition("-")[0] != last.removesuffix(ANSWER)
-            if is_code and (not is_other or (name_of(cell.id), cell.source) in self.defined):
-                yield name_of(cell.id), cell.source
-            if cell.id == last:
-                return
-
-    def judge_cases(self, verdict: Verdict, task: Task, place: Answers) -> None:
-        """Run the cases in an order of this student's own; tell of what fails as `check` does."""
-        numbers = list(range(len(task.cases)))
-        random.Random(self.examiner.seed(task.name, "order")).shuffle(numbers)
-        failed: dict[int, tuple[Question, Finding]] = {}
-        self.witness.ask("begin", task.allows, seconds=self.examiner.limits.task_seconds)
-        for number in numbers:
-            case = task.cases[number]
-            seed = self.examiner.seed(task.name, case.name)
-            question = pose(task, case, seed)
-            finding = self.try_case(place, question, seed, number)
-            if finding is None:
-                verdict.cases_passed += 1
-                continue
-            failed[number] = question, finding
-            if finding.reason in ENDINGS:
-                break
-        objections = self.objections() if not failed else []
-        conclude(verdict, [failed[number] for number in sorted(failed)])
-        if objections:
-            verdict.passed = False
-            verdict.tell(Finding("compiler", "the values are right here, but " + "\n".join(objections)))
-
-    def try_case(self, place: Answers, question: Question, seed: int, number: int) -> Finding | None:
-        """Return what is wrong with an answer in one case: in its own sandbox, or as the witness sees it."""
-        try:
-            finding = run_case(place, question, seed, number)
-            if finding is not None:
-                return finding
-            transcript = place.ask("transcript").decode()
-        except (TimedOut, Crashed) as error:
-            return ending(error)
-        except Exception:
-            return Finding("crashed", LIED, DISHONEST)
-        return self.call_witness(place, question, transcript, number)
-
-    def call_witness(self, place: Answers, question: Question, transcript: str, number: int) -> Finding | None:
-        """Return what is wrong with what an answer did, repeated on inputs that it has not seen."""
-        task, case = question.task, question.case
-        seen = thawed(place.seen)
-        other = replace(case, make=lambda generator: unseen(case.make(generator), seen))
-        fresh = pose(task, other, self.examiner.seed(task.name, case.name, "witness"))
-        try:
-            reply = self.witness.ask(
-                "replay", transcript, fresh.inputs, number, seconds=self.examiner.limits.task_seconds
-            )
-            if reply.startswith(b'{"refused"'):
-                return refusal(json.loads(place.ask("objections")), json.loads(reply)["refused"])
-            evidence = evidence_from(reply, self.files)
-            if evidence.error is not None and evidence.error["type"] == "Refused":
-                return refusal([], evidence.error["message"])
-            finding = examine(fresh, evidence)
-        except (TimedOut, Crashed) as error:
-            self.forget("witness")
-            self.start()
-            self.witness.ask("begin", task.allows, seconds=self.examiner.limits.task_seconds)
-            return ending(error)
-        except Exception:
-            return Finding("crashed", LIED, DISHONEST)
-        if finding is None:
-            return None
-        objections = json.loads(place.ask("objections")) if finding.reason in ("error", "compiler") else []
-        if objections or finding.reason == "compiler":
-            return refusal(objections, finding.message)
-        message = f"its launches, repeated by the grader on other numbers, do not give the result: {finding.message}"
-        return replace(finding, message=message, cause=finding.cause or DISHONEST)
-
-    @property
-    def files(self) -> frozenset[str]:
-        return frozenset(name_of(cell.id) for cell in self.assembly.notebook.cells)
+        self.runner.function = function
+        return self.executor.run(inputs, order).encode()
 
     def objections(self) -> list[str]:
-        """Return what the compiler for the GPU says against the kernels that the witness has run."""
-        try:
-            texts = json.loads(self.witness.ask("objections", seconds=COMPILE_SECONDS))
-        except (TimedOut, Crashed):
-            self.forget("witness")
-            texts = ["the compiler did not come to an end with it"]
-        return [f"on a GPU, {clean(str(text))}" for text in texts]
+        """Return what the compiler for the GPU says against the kernels of this answer."""
+        return self.executor.objections()
 
-
-def unseen(arguments: tuple, seen: tuple) -> tuple:
-    """Return the inputs of a call with other numbers in its tensors, but the same where a host function may look.
-
-    Numbers stay, for launches pass them on, and so do tensors of integers beside others of floats: they count and
-    point, and grids are made by them.
-    """
-    floats = any(is_floating(argument) for argument in arguments)
-    for new, old in zip(arguments, seen, strict=True):
-        if isinstance(new, torch.Tensor) and floats and not is_floating(new):
-            without_repeats(new).copy_(without_repeats(old))  # where it lies, as a transcript tells places
-    pairs = zip(arguments, seen, strict=True)
-    return tuple(new if isinstance(new, torch.Tensor) else old for new, old in pairs)
-
-
-def refusal(objections: list[str], words: str) -> Finding:
-    """Return the finding that a kernel is no Triton: in the compiler's words where it says so as well."""
-    texts = [f"on a GPU, {clean(str(text))[:1000]}" for text in objections]
-    return Finding("compiler", "\n".join(texts) or f"its launches cannot be repeated: {clean(words)[:500]}.", PLAIN)
-
-
-def ending(error: TimedOut | Crashed) -> Finding:
-    """Return the finding that an answer came to no end, or to a bad one."""
-    if isinstance(error, TimedOut):
-        return Finding("timeout", f"it had not returned after {error}, and was stopped.", "does a loop never end?")
-    return Finding("crashed", f"the process it ran in {error}.", "it touched foreign memory, took too much, or exited.")
-
-
-# Evidence from a process that may lie
-
-
-def evidence_from(reply: bytes, files: frozenset[str]) -> Evidence:
-    """Return the evidence in a reply, with no file named but the student's cells: places are quoted from them."""
-    evidence = Evidence.decode(reply)
-    for named in (evidence.error, *evidence.operations, *evidence.out_of_bounds, *evidence.conflicts):
-        if named is not None and named["file"] not in files:
-            named["file"], named["line"] = "", 0
-    if evidence.error is not None:
-        evidence.error["type"] = clean(str(evidence.error["type"]))[:100]
-        evidence.error["message"] = clean(str(evidence.error["message"]))[:500]
-    for fault in (*evidence.out_of_bounds, *evidence.conflicts):
-        fault["text"] = clean(str(fault["text"]))[:500]
-    for result in evidence.results:
-        result.kind = clean(str(result.kind))[:100]
-        result.store_lines = [[file, int(line)] for file, line in result.store_lines if file in files]
-        result.overwrites = [[clean(str(name)), file, line] for name, file, line in result.overwrites if file in files]
-    evidence.returned = clean(str(evidence.returned))[:100]
-    return evidence
-
-
-def clean(text: str) -> str:
-    """Return text without what would steer a terminal."""
-    return CONTROL.sub("·", text)
+    def leave(self) -> None:
+        """End what this process has started."""
+        compiler.worker.stop()

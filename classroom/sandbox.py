@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lab.notebook import CourseError
+from lab.words import how_it_ended
 
 if TYPE_CHECKING:
-    from lab.check.isolation import Crashed, TimedOut
+    from lab.check.executor import Crashed, TimedOut
 
 TICK = 0.1  # seconds between two looks at what a sandbox takes
 KEPT = 4000  # characters kept of what is printed
@@ -99,12 +100,12 @@ def limited(command: list[str], limits: Limits) -> list[str]:
 
 
 class Sandbox:
-    """One program of `classroom.child` in a sandbox, which takes requests and sends back bytes."""
+    """One program of `classroom.sandbox_main` in a sandbox, which takes requests and sends back bytes."""
 
     def __init__(self, role: str, course: Path, readable: Iterable[Path], limits: Limits, sandboxed: bool = True):
         """Start the program without waiting for it.
 
-        role: what it is to be, see `classroom.child`. course: the folder to import from; of that only what is
+        role: what it is to be, see `classroom.sandbox_main`. course: the folder to import from; of that only what is
         `readable` can be seen. Without `sandboxed` it runs as any program does, with limits only on its time.
         """
         self.limits = limits
@@ -114,7 +115,7 @@ class Sandbox:
         self.ready = self.ended = False
         self.scratch = None if sandboxed else tempfile.TemporaryDirectory(prefix="tile-", ignore_cleanup_errors=True)
         self.connection, theirs = Pipe()
-        command = [sys.executable, "-m", "classroom.child", role, str(theirs.fileno())]
+        command = [sys.executable, "-m", "classroom.sandbox_main", role, str(theirs.fileno())]
         scratch = "/tmp" if self.scratch is None else self.scratch.name
         environment = self.environment(course, scratch)
         if sandboxed:
@@ -181,7 +182,7 @@ class Sandbox:
 
     def ending(self, seconds: float) -> "TimedOut | Crashed":
         """Return the error that says why there is no reply."""
-        from lab.check.isolation import Crashed, TimedOut  # with them comes the choice between GPU and CPU
+        from lab.check.executor import Crashed, TimedOut  # with them comes the choice between GPU and CPU
 
         self.ended = True
         with suppress(subprocess.TimeoutExpired):
@@ -190,7 +191,7 @@ class Sandbox:
             self.stop("sent back what cannot be read")
         if self.reason == OVERTIME:
             return TimedOut(f"{seconds:g} s")
-        return Crashed(self.reason or how_it_ended(self.process.wait()))
+        return Crashed(self.reason or how_it_ended(as_signal(self.process.wait())))
 
     def read_output(self) -> None:
         """Keep the first characters of what is printed, and drop the rest up to the limit."""
@@ -241,13 +242,9 @@ class Sandbox:
         self.close()
 
 
-def how_it_ended(status: int) -> str:
-    """Return an exit status in words; a shell's and bubblewrap's 128 + n means signal n."""
-    number = -status if status < 0 else status - 128
-    if number > 0:
-        with suppress(ValueError):
-            return f"was killed by {signal.Signals(number).name} ({signal.strsignal(number)})"
-    return f"ended with exit status {status}"
+def as_signal(status: int) -> int:
+    """Return an exit status as `subprocess` has it: for bubblewrap, as for a shell, 128 + n means signal n."""
+    return 128 - status if status - 128 in set(signal.Signals) else status
 
 
 def usage(root: int) -> tuple[int, int]:

@@ -210,9 +210,9 @@ class RecordingRunner(Runner):
         self.recording = RecordingWatch(self.allows, self.inputs)
         return self.recording
 
-    def describe(self, value, watch: RecordingWatch, log):
+    def describe(self, value, inputs: LiveInputs, watch: RecordingWatch, log):
         watch.results.append(watch.storages.place(value) if type(value) is torch.Tensor else None)
-        return super().describe(value, watch, log)
+        return super().describe(value, inputs, watch, log)
 
     def run(self, frozen, order=None):
         evidence = super().run(frozen, order)

@@ -2,11 +2,14 @@
 
 import html
 import linecache
+import re
+import signal
 from pathlib import Path
 
 import numpy as np
 
 SHOWN = 4  # elements, programs or lines named before "and so on"
+UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def place_of(file: str, line: int) -> str:
@@ -32,6 +35,23 @@ def article(name: str) -> str:
 
 def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def clean(text: str) -> str:
+    """Return text with "·" for what steers a terminal, turns the direction of a page or cannot be encoded."""
+    return UNSHOWABLE.sub("·", text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Return text on one line, with "·" for what cannot be shown."""
+    return "".join(letter if letter.isprintable() else "·" for letter in text)
+
+
+def how_it_ended(status: int) -> str:
+    """Return the exit status of a process in words; a negative one is a signal's number, as `subprocess` has it."""
+    if -status in set(signal.Signals):
+        return f"was killed by {signal.Signals(-status).name} ({signal.strsignal(-status)})"
+    return f"ended with exit status {status}"
 
 
 def code_marked(text: str) -> str:

@@ -177,7 +177,7 @@ def examine_memory(question: Question, evidence: Evidence) -> Finding | None:
 
 def examine_stores(question: Question, evidence: Evidence) -> Finding | None:
     """Did Triton stores make the result, every element of it, and nothing else?"""
-    if all(result.contents.size == 0 for result in evidence.results):
+    if all(result.tensor.numel() == 0 for result in evidence.results):
         return None
     overwritten = find_overwritten(evidence)
     if overwritten is not None:
@@ -193,7 +193,7 @@ def examine_stores(question: Question, evidence: Evidence) -> Finding | None:
         )
     for expected, result in zip(question.expected, evidence.results, strict=True):
         if result.owner is not None and (result.owner < 0).any():
-            return not_written(evidence, expected, result)
+            return not_written(evidence, expected, result, result.owner)
     return find_race(evidence)
 
 
@@ -226,17 +226,21 @@ def torch_computes(evidence: Evidence, computing: list[dict]) -> Finding:
     )
 
 
-def not_written(evidence: Evidence, expected: Expected, result: Result) -> Finding:
+def not_written(evidence: Evidence, expected: Expected, result: Result, owner: np.ndarray) -> Finding:
     """Say which elements no program stored, and why that may be."""
-    missing = result.owner < 0
+    missing = owner < 0
     message = f"{elements_in_words(missing)} of the result {was(missing)} never written by a kernel."
-    cause = cause_not_written(evidence, result, missing)
-    return Finding("not-written", message, cause, excess_of(expected, result.tensor), result.owner)
+    cause = cause_not_written(evidence, result.programs, owner)
+    return Finding("not-written", message, cause, excess_of(expected, result.tensor), owner)
 
 
-def cause_not_written(evidence: Evidence, result: Result, missing: np.ndarray) -> str:
-    """Return why programs may have left the elements in `missing` (bool, shaped like the result) alone."""
-    flat, owners = missing.reshape(-1), result.owner[~missing]
+def cause_not_written(evidence: Evidence, programs: int, owner: np.ndarray) -> str:
+    """Return why programs may have left elements alone.
+
+    programs: how many stored into the result; owner: the one that stored each element, -1 where none did.
+    """
+    missing = owner < 0
+    flat, owners = missing.reshape(-1), owner[~missing]
     launched = max((launch["programs"] for launch in evidence.launches), default=0)
     first = int(flat.argmax())
     overlaps = [fault for fault in evidence.conflicts if fault["cause"] == "write-write"]
@@ -244,15 +248,15 @@ def cause_not_written(evidence: Evidence, result: Result, missing: np.ndarray) -
         return "the grid has no program at all: `triton.cdiv` rounds up, `//` rounds down."
     if missing.all():
         return "the kernel stores into another tensor than the one returned, or its mask is false everywhere."
-    if result.programs > 1 and len(np.unique(owners)) == 1:
+    if programs > 1 and len(np.unique(owners)) == 1:
         source = "begin with `tl.program_id(0)`"
         if any(size > 1 for launch in evidence.launches for size in launch["grid"][1:]):
             source = "of each axis come from a `tl.program_id` of its own"
-        return f"{all_programs(result.programs)} wrote the same elements: do the offsets {source}?"
+        return f"{all_programs(programs)} wrote the same elements: do the offsets {source}?"
     if overlaps:
         pair = f"{overlaps[0]['other']} and {overlaps[0]['program']}"
         return f"programs {pair} wrote some of the same elements: does each begin where the one before it ends?"
-    if flat[first:].all() and (flat.size - first) == 1 and result.programs == launched:
+    if flat[first:].all() and (flat.size - first) == 1 and programs == launched:
         return "the mask stops one element early: the last element is n - 1, and it must be let through."
     if flat[first:].all():
         return (

@@ -57,7 +57,9 @@ class Frozen:
 
 def freeze(arguments: Iterable) -> Frozen:
     """Return a private copy of the arguments of a call, from which any number of equal calls can be made."""
-    storages, known, frozen = [], {}, []
+    storages: list[FrozenStorage] = []
+    known: dict[int, int] = {}  # address of a storage → its number
+    frozen: list = []
     for argument in arguments:
         if not isinstance(argument, torch.Tensor):
             frozen.append(argument)
@@ -70,7 +72,7 @@ def freeze(arguments: Iterable) -> Frozen:
             storages.append(FrozenStorage(storage.nbytes(), str(argument.device), contents))
         index = known[storage.data_ptr()]
         elements = to_bytes(without_repeats(argument)) if storages[index].contents is None else None
-        shape, strides, offset = tuple(argument.shape), argument.stride(), argument.storage_offset()
+        shape, strides, offset = tuple(argument.shape), argument.stride(), int(argument.storage_offset())
         frozen.append(FrozenTensor(index, argument.dtype, shape, strides, offset, elements))
     return Frozen(tuple(frozen), tuple(storages))
 
@@ -139,7 +141,7 @@ class LiveInputs:
     def differs(self, live: torch.Tensor, cold: FrozenTensor) -> bool:
         storage = self.frozen.storages[cold.storage]
         if storage.contents is None:
-            return not np.array_equal(to_bytes(without_repeats(live)), cold.elements)
+            return cold.elements is None or not np.array_equal(to_bytes(without_repeats(live)), cold.elements)
         now = to_bytes(self.buffers[cold.storage][GUARD : GUARD + storage.nbytes])
         return not np.array_equal(now, storage.contents)
 

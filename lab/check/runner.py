@@ -6,9 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,7 +26,11 @@ from lab.check.inputs import (
     to_bytes,
     view_of,
 )
+from lab.compiler import pack_launch
 from lab.device import ON_CPU
+
+if TYPE_CHECKING:
+    from lab.trace import Trace
 
 POISONED = {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
 COPIED = {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "full", "full_like", "new_full", "clone", "_to_copy"}
@@ -106,7 +111,7 @@ class HostWatch(TorchDispatchMode):
         self.buffers.append(buffer)
         if poisoned and nbytes <= SPARSE:
             buffer[GUARD : GUARD + nbytes].fill_(poison(result.dtype))
-        placed = view_of(buffer, result.dtype, result.storage_offset(), result.shape, result.stride())
+        placed = view_of(buffer, result.dtype, int(result.storage_offset()), result.shape, result.stride())
         return placed if poisoned else placed.copy_(result)
 
     @contextmanager
@@ -179,6 +184,9 @@ class Result:
 
     @property
     def tensor(self) -> torch.Tensor:
+        """The value itself. Raises ValueError for one that is no plain dense tensor."""
+        if self.contents is None:
+            raise ValueError(f"{self.kind} is no plain tensor")
         return from_bytes(self.contents, getattr(torch, self.dtype), self.shape)
 
 
@@ -197,6 +205,7 @@ class Evidence:
     changed: list[int] = field(default_factory=list)  # positions of inputs
     guards_broken: int = 0  # tensors beside which something was written
     reused: bool = False  # the result of the run before changed during this one
+    kernels: list[dict] = field(default_factory=list)  # launched for the first time, packed for the compiler
 
     def encode(self) -> bytes:
         """Return the evidence as JSON, so that reading it runs no code of whoever wrote it."""
@@ -254,7 +263,7 @@ def describe_fault(fault) -> dict:
     }
 
 
-def traced(order):
+def traced(order: str | int | None) -> "AbstractContextManager[Trace | None]":
     """Return the trace of the launches to come; where a GPU runs them there is none."""
     if not ON_CPU:
         return nullcontext()
@@ -271,21 +280,18 @@ class Runner:
         self.allows = tuple(allows)
         self.inputs: LiveInputs | None = None
         self.last: list[tuple[torch.Tensor, np.ndarray]] = []  # results of the run before, with their bytes then
-        self.traced_launches: dict[tuple, object] = {}
+        self.packed: set[tuple] = set()  # kernel, signature and constants of what went to the compiler
 
-    def run(self, frozen: Frozen, order=None) -> Evidence:
+    def run(self, frozen: Frozen, order: str | int | None = None) -> Evidence:
         """Call the answer once, its programs in the given order (see `lab.trace`), and return what happened."""
-        if self.inputs is not None and self.inputs.frozen.layout == frozen.layout:
-            self.inputs.refill(frozen)
-        else:
-            self.inputs = LiveInputs(frozen)
+        inputs = self.inputs = self.place(frozen)
         evidence = Evidence()
         watch = self.watch()
-        returned = None
+        returned: Any = None
         with traced(order) as log, watch.watching_launches():
             try:
                 with watch:
-                    returned = self.function(*self.inputs.arguments)
+                    returned = self.function(*inputs.arguments)
                 if not ON_CPU:
                     torch.cuda.synchronize()
             except BaseException as error:  # a learner's sys.exit() or Ctrl-C is a result too
@@ -293,43 +299,44 @@ class Runner:
         evidence.operations, evidence.launch_count = watch.operations, watch.launches
         if log is not None:
             self.read_trace(evidence, log)
-        evidence.changed = self.inputs.changed()
-        evidence.guards_broken = sum(map(guards_broken, [*self.inputs.buffers, *watch.buffers]))
+        evidence.changed = inputs.changed()
+        evidence.guards_broken = sum(map(guards_broken, [*inputs.buffers, *watch.buffers]))
         evidence.returned = type(returned).__name__
         values = list(returned) if type(returned) in (tuple, list) else [returned]
-        evidence.results = [self.describe(value, watch, log) for value in values]
+        evidence.results = [self.describe(value, inputs, watch, log) for value in values]
         evidence.reused = any(not np.array_equal(to_bytes(tensor), before) for tensor, before in self.last)
         outputs = [v for v, r in zip(values, evidence.results, strict=True) if r.contents is not None and not r.aliases]
         self.last = [(v, to_bytes(v)) for v in outputs]
         return evidence
 
+    def place(self, frozen: Frozen) -> LiveInputs:
+        """Return tensors that hold the inputs: those of the run before, where they are laid out alike."""
+        if self.inputs is None or self.inputs.frozen.layout != frozen.layout:
+            return LiveInputs(frozen)
+        self.inputs.refill(frozen)
+        return self.inputs
+
     def watch(self) -> HostWatch:
         """Return who watches the host function during one run."""
         return HostWatch(self.allows)
 
-    def read_trace(self, evidence: Evidence, log) -> None:
-        """Take launches and faults out of the trace; keep one launch a kernel and signature for the compiler."""
+    def read_trace(self, evidence: Evidence, log: "Trace") -> None:
+        """Take launches and faults out of the trace, and pack each new kernel and signature for the compiler."""
         for launch in log.launches:
             grid = [int(n) for n in launch.grid]
             facts = {"kernel": launch.kernel, "grid": grid, "programs": int(launch.programs), "busy": launch.busy}
             evidence.launches.append(facts)
             signature = tuple((name, str(view.dtype)) for name, view in launch.tensors.items())
             constants = tuple(sorted((name, repr(launch.arguments[name])) for name in launch.constexprs))
-            self.traced_launches.setdefault((launch.kernel, signature, constants), launch)
+            known = launch.kernel, signature, constants
+            if known not in self.packed:
+                self.packed.add(known)
+                with suppress(ValueError):  # made by exec: without its source there is nothing to compile
+                    evidence.kernels.append(pack_launch(launch))
         evidence.out_of_bounds = [describe_fault(fault) for fault in log.out_of_bounds]
         evidence.conflicts = [describe_fault(fault) for fault in log.conflicts]
 
-    def objections(self) -> list[str]:
-        """Return what a GPU's compiler says against the kernels traced so far."""
-        from lab.compiler import objections
-
-        texts = []
-        for launch in self.traced_launches.values():
-            with suppress(ValueError):  # made by exec: without its source there is nothing to compile
-                texts += objections(launch)
-        return list(dict.fromkeys(texts))
-
-    def describe(self, value, watch: HostWatch, log) -> Result:
+    def describe(self, value, inputs: LiveInputs, watch: HostWatch, log: "Trace | None") -> Result:
         """Return what there is to know about one returned value."""
         if type(value) is not torch.Tensor:
             return Result(kind=type(value).__name__)
@@ -344,7 +351,7 @@ class Runner:
             contents=to_bytes(value),
             aliases=[
                 position
-                for position, argument in enumerate(self.inputs.arguments)
+                for position, argument in enumerate(inputs.arguments)
                 if isinstance(argument, torch.Tensor)
                 and value.numel() > 0
                 and argument.untyped_storage().data_ptr() == storage
@@ -360,7 +367,7 @@ class Runner:
         return result
 
 
-def describe_stores(result: Result, value: torch.Tensor, log) -> None:
+def describe_stores(result: Result, value: torch.Tensor, log: "Trace") -> None:
     """Fill in which program stored each element, from which line, and what changed since the last launch."""
     addresses = element_addresses(value)
     owner = np.full(addresses.shape, -1, dtype=np.int64)
@@ -381,7 +388,7 @@ def describe_stores(result: Result, value: torch.Tensor, log) -> None:
     snapshot = None
     with suppress(ValueError):  # none is kept of very large storages
         snapshot = log.snapshot(value)
-    if snapshot is not None:
+    if snapshot is not None and result.contents is not None:
         size = value.element_size()
         changed = to_bytes(snapshot).reshape(-1, size) != result.contents.reshape(-1, size)
         result.overwritten = changed.any(axis=1).reshape(addresses.shape)

@@ -13,7 +13,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -231,18 +231,8 @@ class CompileError(Exception):
 
 
 worker = Worker()
-
-
-def forget_worker() -> None:
-    """Give a forked child a worker of its own: over the parent's pipes, replies would reach the wrong process."""
-    global worker
-    if isinstance(worker, Worker) and worker.process:
-        worker.process.returncode = 0  # not this process's child, so nothing to wait for
-    worker = Worker()
-
-
-os.register_at_fork(after_in_child=forget_worker)
-atexit.register(lambda: worker.stop())
+os.register_at_fork(after_in_child=worker.leave_to_parent)
+atexit.register(worker.stop)
 
 
 # What one calls
@@ -273,22 +263,38 @@ def compiled(
         raise ValueError(f"unknown target {target!r}: choose from {', '.join(TARGETS)}")
     function, values, options = bind(kernel, arguments, named)
     options |= {name: n for name, n in (("num_warps", num_warps), ("num_stages", num_stages)) if n is not None}
-    return request(function, values, options, target)
+    return compile_packed(pack(function, values, options), target)
 
 
-def objections(launch, targets: Sequence[str] = ("sm_80", "sm_90")) -> list[str]:
-    """Return what the compiler says against a traced launch, one text per reason; empty when every target takes it."""
+def objections(kernels: Iterable[dict], targets: Sequence[str] = ("sm_80", "sm_90")) -> list[str]:
+    """Return what the compiler says against packed kernels, one text per reason; empty when every target takes them."""
+    texts: dict[str, None] = {}
+    for packed in kernels:
+        refused: dict[str, list[str]] = {}
+        for target in targets:
+            try:
+                compile_packed(packed, target)
+            except CompileError as error:
+                refused.setdefault(error.reason, []).append(target)
+        texts |= {f"{' and '.join(where)} would refuse {reason}": None for reason, where in refused.items()}
+    return list(texts)
+
+
+def pack_launch(launch) -> dict:
+    """Return what `objections` needs of a traced launch, as plain data that can be sent to another process.
+
+    Raises ValueError for a kernel whose source is lost. What else stands in the way becomes an objection.
+    """
     given = {**launch.tensors, **launch.arguments}
     values = {name: given[name] for name in launch.function.arg_names}
     known = ("num_warps", "num_stages", "num_ctas", "maxnreg")
     options = {name: launch.options[name] for name in known if launch.options.get(name) is not None}
-    refused: dict[str, list[str]] = {}
-    for target in targets:
-        try:
-            request(launch.function, values, options, target)
-        except CompileError as error:
-            refused.setdefault(error.reason, []).append(target)
-    return [f"{' and '.join(where)} would refuse {reason}" for reason, where in refused.items()]
+    try:
+        return pack(launch.function, values, options)
+    except ValueError:
+        raise
+    except Exception as error:  # a kernel may name any object, and its file may have changed
+        return {"name": launch.kernel, "problem": f"it cannot be read ({type(error).__name__}: {error})"}
 
 
 def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
@@ -318,21 +324,25 @@ def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
     return function, dict(bound.arguments), options
 
 
-def request(function, values: dict, options: dict, target: str) -> Compiled:
-    """Return what the worker makes of a jitted function with its arguments by name."""
+def pack(function, values: dict, options: dict) -> dict:
+    """Return a jitted function as JSON: its source and all that it names, its arguments by name, its options."""
     parcel = Parcel()
-    key = parcel.add(function)
-    kernel = function.fn.__name__
-    backend, arch = ("cuda", int(target[3:])) if target.startswith("sm_") else ("hip", target)
-    message = {
-        "kernel": key,
+    return {
+        "name": function.fn.__name__,
+        "kernel": parcel.add(function),
         "arguments": {name: parcel.encode(value) for name, value in values.items()},
         "functions": parcel.functions,
         "options": options,
-        "backend": backend,
-        "arch": arch,
-        "warp_size": TARGETS[target].warp_size,
     }
+
+
+def compile_packed(packed: dict, target: str) -> Compiled:
+    """Return what the worker makes of a packed kernel. Raises CompileError, also when the worker crashes or hangs."""
+    kernel = packed["name"]
+    if "problem" in packed:
+        raise CompileError(kernel, target, packed["problem"])
+    backend, arch = ("cuda", int(target[3:])) if target.startswith("sm_") else ("hip", target)
+    message = {**packed, "backend": backend, "arch": arch, "warp_size": TARGETS[target].warp_size}
     try:
         reply = worker.ask(message, TIMEOUT)
     except TimeoutError:
@@ -342,12 +352,18 @@ def request(function, values: dict, options: dict, target: str) -> Compiled:
         raise CompileError(kernel, target, f"the compiler itself crashed ({words}): try another block size") from None
     if "error" in reply:
         raise CompileError(kernel, target, **reply["error"])
-    threads = reply["num_warps"] * TARGETS[target].warp_size
+    refuse_too_large(kernel, target, reply)
+    binary = base64.b64decode(reply["binary"])
+    return Compiled(kernel, target, reply["num_warps"], reply["shared"], reply["stages"], binary)
+
+
+def refuse_too_large(kernel: str, target: str, reply: dict) -> None:
+    """Raise CompileError when a compiled program needs more than one multiprocessor of the target has for it."""
+    limits = TARGETS[target]
+    threads = reply["num_warps"] * limits.warp_size
     for need, limit, what in (
-        (reply["shared"], TARGETS[target].shared_per_program, "bytes of shared memory"),
+        (reply["shared"], limits.shared_per_program, "bytes of shared memory"),
         (threads, THREADS, "threads"),
     ):
         if need > limit:
             raise CompileError(kernel, target, f"needs {need:,} {what}, and one program may have {limit:,}")
-    binary = base64.b64decode(reply["binary"])
-    return Compiled(kernel, target, reply["num_warps"], reply["shared"], reply["stages"], binary)

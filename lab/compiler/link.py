@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from types import ModuleType
+from typing import IO
 
 import triton.language as tl
 from triton.experimental.gluon._runtime import GluonJITFunction
@@ -160,8 +161,8 @@ class Worker:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.process = None
-        self.log = None
+        self.process: subprocess.Popen | None = None
+        self.log: IO[bytes] | None = None
 
     def start(self) -> None:
         """Start the process without waiting for it."""
@@ -185,6 +186,12 @@ class Worker:
             self.process.communicate()
             self.log.close()
         self.process = None
+
+    def leave_to_parent(self) -> None:
+        """Begin anew in a forked child: over the parent's pipes, replies would reach the wrong process."""
+        if self.process:
+            self.process.returncode = 0  # not this process's child, so nothing to wait for
+        self.lock, self.process, self.log = threading.Lock(), None, None
 
     def ask(self, request: dict, timeout: float) -> dict:
         """Return the reply to a request.

@@ -15,10 +15,9 @@ from classroom.assignment import load_assignment, make_assignment
 from classroom.withhold import copy_without_solutions
 from lab import notebook
 from lab.generate import CHECK, answers_of, blank_form, solved_form
-from lab.notebook import CourseError
+from lab.notebook import ROOT, CourseError
 from lab.task import Exercise, exercises, find_exercise
 
-ROOT = Path(__file__).parents[2]
 EXERCISE = find_exercise("vector_add")
 NAME = EXERCISE.name
 

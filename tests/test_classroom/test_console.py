@@ -10,9 +10,9 @@ import pytest
 from classroom import sandbox
 from lab import notebook
 from lab.generate import answers_of, blank_form, put_answers, solved_form
+from lab.notebook import ROOT
 from lab.task import find_exercise
 
-ROOT = Path(__file__).parents[2]
 EXERCISE = find_exercise("vector_add")
 NAME = EXERCISE.name
 

@@ -9,7 +9,7 @@ from classroom import sandbox
 from classroom.assemble import assemble
 from classroom.assignment import assignment_of
 from classroom.course import course_for_sandboxes
-from classroom.replay import Examiner, Judges, cells_remembered
+from classroom.judge import Examiner, Judge, cells_remembered
 from classroom.sandbox import Limits
 from lab import notebook as notebooks
 from lab.device import ON_CPU
@@ -62,17 +62,17 @@ def examiner():
 
 
 @pytest.fixture(scope="module")
-def shared_judges(examiner):
+def shared_judge(examiner):
     """Sandboxes for answers that attack nobody, to save their start."""
-    with Judges(assemble(submission(""), TEMPLATE), examiner) as judges:
-        yield judges
+    with Judge(assemble(submission(""), TEMPLATE), examiner) as judge:
+        yield judge
 
 
-def verdict_on(source: str, judges: Judges):
+def verdict_on(source: str, judge: Judge):
     """Return the verdict on an answer to the first task."""
-    judges.assembly, judges.left = assemble(submission(source), TEMPLATE), QUICK.seconds
-    with cells_remembered(judges.assembly):
-        return judges.judge(find_task(TASK))
+    judge.assembly, judge.left = assemble(submission(source), TEMPLATE), QUICK.seconds
+    with cells_remembered(judge.assembly):
+        return judge.judge(find_task(TASK))
 
 
 def tricks(file: str):
@@ -83,8 +83,8 @@ def tricks(file: str):
 
 
 @pytest.mark.parametrize(("title", "reason", "source"), tricks("results"))
-def test_faked_result_earns_nothing(title, reason, source, shared_judges):
-    verdict = verdict_on(source, shared_judges)
+def test_faked_result_earns_nothing(title, reason, source, shared_judge):
+    verdict = verdict_on(source, shared_judge)
     assert not verdict.passed
     assert verdict.reason == reason, str(verdict)
 
@@ -92,14 +92,14 @@ def test_faked_result_earns_nothing(title, reason, source, shared_judges):
 @pytest.mark.slow
 @pytest.mark.parametrize(("title", "reason", "source"), [*tricks("checker"), *tricks("machine")])
 def test_attack_earns_nothing(title, reason, source, examiner):
-    with Judges(assemble(submission(source), TEMPLATE), examiner) as judges:
-        verdict = verdict_on(source, judges)
+    with Judge(assemble(submission(source), TEMPLATE), examiner) as judge:
+        verdict = verdict_on(source, judge)
         assert not verdict.passed
         assert verdict.reason == reason, str(verdict)
 
 
 @pytest.mark.parametrize("title", cells("honest"))
-def test_honest_answer_loses_nothing(title, shared_judges):
-    verdict = verdict_on(cells("honest")[title], shared_judges)
+def test_honest_answer_loses_nothing(title, shared_judge):
+    verdict = verdict_on(cells("honest")[title], shared_judge)
     assert verdict.passed, str(verdict)
-    assert shared_judges.assembly.findings == []
+    assert shared_judge.assembly.findings == []

@@ -14,8 +14,8 @@ from bs4 import BeautifulSoup
 from classroom import console, exports
 from classroom.assignment import Assignment
 from classroom.feedback import feedback_page, feedback_path, write_feedback
-from classroom.grade import Result, TaskResult
 from classroom.gradebook import Gradebook
+from classroom.result import Result, TaskResult
 
 ASSIGNMENT = Assignment("01_vector_add", {"scale_add": 1.0, "three_way_add": 2.5}, "", "")
 PASSED = TaskResult("scale_add", "Scale and add", 1.0, 1.0, True, 9, 9, source="def scale_add():\n    pass\n")

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from classroom import cluster, replay, sandbox
+from classroom import cluster, judge, sandbox
 from classroom.assignment import assignment_of
 from classroom.collect import Submission
 from classroom.course import course_for_sandboxes, readable
-from classroom.grade import Job, Result, TaskResult, digest_for, digest_of, grade_all, grade_one, read_secret
+from classroom.grade import Job, digest_for, digest_of, grade_all, grade_one, read_secret
 from classroom.gradebook import Gradebook
-from classroom.replay import Examiner
+from classroom.judge import Examiner
+from classroom.result import Result, TaskResult
 from classroom.sandbox import Limits, Sandbox
 from lab import notebook as notebooks
-from lab.check.isolation import Crashed
+from lab.check.executor import Crashed
 from lab.device import ON_CPU
 from lab.generate import answers_of, put_answers, solved_form
 from lab.notebook import ROOT, CourseError
@@ -96,7 +97,7 @@ def test_a_solved_notebook_gets_everything_and_passes_nbval():
 @pytest.mark.slow
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda exercise: exercise.stem)
 def test_every_solution_gets_everything(exercise):
-    """What the course itself answers can be repeated by a witness, whatever a host function does."""
+    """What the course itself answers can be repeated by the grader, whatever a host function does."""
     assignment = assignment_of(exercise)
     data = notebooks.text_of(solved_form(exercise)).encode()
     limits = replace(QUICK, task_seconds=30.0)
@@ -140,12 +141,12 @@ def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
 @sandboxed
 @pytest.mark.slow
 def test_students_leave_nothing_in_memory():
-    """Ten more, whose answers a witness repeats, find a grader and its witness as large as two did."""
+    """Ten more, whose answers are repeated, find a grader and its process of replays as large as two did."""
     sizes = []
     for student in range(12):
         grade_one(job(handed_in({}), str(student), report=False))
         own = int(Path("/proc/self/statm").read_text().split()[1]) * sandbox.PAGE
-        sizes.append((own, sandbox.usage(replay.nursery[0].process.pid)[1]))
+        sizes.append((own, sandbox.usage(judge.nursery[0].process.pid)[1]))
     assert max(last - second for second, last in zip(sizes[1], sizes[-1], strict=True)) < 4 << 20, sizes
 
 
@@ -207,8 +208,7 @@ def define(source: str) -> str:
             error = place.ask("define", "<cell>", source, seconds=20).decode()
         except Crashed as crash:
             error = str(crash)
-        time.sleep(0.2)  # for what was printed to arrive
-        return error + place.output
+    return error + place.output  # all of it: closing has waited for what was printed
 
 
 @sandboxed
@@ -276,7 +276,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from classroom.gradebook import Gradebook
-from classroom.grade import Result
+from classroom.result import Result
 result = Result.from_json(sys.argv[2])
 with Gradebook(Path(sys.argv[1])) as book:
     number = len(book.rows())

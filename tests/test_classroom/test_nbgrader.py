@@ -11,9 +11,9 @@ import pytest
 
 from lab import notebook
 from lab.generate import answers_of, blank_form, put_answers, solved_form
+from lab.notebook import ROOT
 from lab.task import find_exercise
 
-ROOT = Path(__file__).parents[2]
 NAME = "01_vector_add"
 NBGRADER = os.environ.get("NBGRADER") or shutil.which("nbgrader", path=str(Path(sys.executable).parent))
 pytestmark = pytest.mark.skipif(

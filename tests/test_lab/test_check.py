@@ -4,20 +4,22 @@ import inspect
 import os
 import signal
 import sys
-import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from lab import check as checking
-from lab.check import Verdict, judge, most_telling
+from lab import compiler
+from lab.check import judge
 from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_flat, guess_input, guess_transposed, guess_twin
 from lab.check.examine import Finding
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, Result
+from lab.check.verdict import Verdict, most_telling
 from lab.device import DEVICE, ON_CPU
 from lab.task import Case, Task
 
@@ -131,13 +133,23 @@ def test_right_answers_pass(task, answer):
     assert str(verdict) == f"{task.name}: {len(task.cases)} of {len(task.cases)} cases pass"
 
 
-def test_a_verdict_takes_no_more_than_two_seconds():
+def cpu_seconds() -> float:
+    """Return the CPU time of this process, of those it has waited for, and of the compiler that it keeps."""
+    user = system = 0
+    if compiler.worker.process:
+        facts = Path(f"/proc/{compiler.worker.process.pid}/stat").read_bytes().rsplit(b")", 1)[1].split()
+        user, system = map(int, facts[11:13])
+    return sum(os.times()[:4]) + (user + system) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_verdict_takes_no_more_than_a_second_of_a_core():
+    judge(SCALE_ADD, scale_add)  # what is imported and started once is the first verdict's
     seconds = []
     for _ in range(3):
-        start = time.monotonic()
+        start = cpu_seconds()
         judge(SCALE_ADD, scale_add)
-        seconds.append(time.monotonic() - start)
-    assert min(seconds) < 2
+        seconds.append(cpu_seconds() - start)
+    assert min(seconds) < 1
 
 
 # Answers that must fail
@@ -378,9 +390,9 @@ def test_wrong_answers_fail_for_their_reason(name):
 
 @on_cpu
 def test_an_endless_loop_ends_in_a_verdict():
-    start = time.monotonic()
+    start = cpu_seconds()
     assert judge(SCALE_ADD, loops, seconds=0.5).reason == "timeout"
-    assert time.monotonic() - start < 3
+    assert cpu_seconds() - start < 3
     assert judge(SCALE_ADD, scale_add).passed
 
 

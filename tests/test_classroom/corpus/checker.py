@@ -87,6 +87,16 @@ def scale_add(x, y, alpha):
     return alpha * x + y
 
 
+# %% sends nonsense when its cell has run -> crashed
+import json
+
+json.dumps = lambda *values, **options: "{"
+
+
+def scale_add(x, y, alpha):
+    return alpha * x + y
+
+
 # %% names a file of the teacher's in its evidence -> error
 from lab.check.runner import Evidence
 

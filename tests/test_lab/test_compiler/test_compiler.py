@@ -1,5 +1,6 @@
 """The compiler without a GPU: what it gives, what it refuses and in which words, and that its process is reliable."""
 
+import json
 import linecache
 import os
 import signal
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from lab import compiler  # before Triton
-from lab.compiler import Compiled, CompileError, compiled, objections
+from lab.compiler import Compiled, CompileError, compiled, objections, pack_launch
 from lab.device import ON_CPU
 from lab.show import show
 
@@ -420,12 +421,17 @@ def launch_of(kernel, **arguments) -> SimpleNamespace:
     return SimpleNamespace(function=kernel, tensors={"x_ptr": view}, arguments=arguments, options={"num_warps": 4})
 
 
+def objections_to(launch) -> list[str]:
+    """Return what the compiler says against a launch that was sent as text from another process."""
+    return objections([json.loads(json.dumps(pack_launch(launch)))])
+
+
 def test_no_objections_to_a_good_launch():
-    assert objections(launch_of(refused_kernel("tl.store(x_ptr, n)"), n=5, one=1, BLOCK=16)) == []
+    assert objections_to(launch_of(refused_kernel("tl.store(x_ptr, n)"), n=5, one=1, BLOCK=16)) == []
 
 
 def test_objections_say_it_once_for_both_targets():
-    (text,) = objections(launch_of(refused_kernel("tl.store(x_ptr, PLAIN)"), n=5, one=1, BLOCK=16))
+    (text,) = objections_to(launch_of(refused_kernel("tl.store(x_ptr, PLAIN)"), n=5, one=1, BLOCK=16))
     assert text.startswith(
         "sm_80 and sm_90 would refuse refused_kernel, a notebook cell line 8: tl.store(x_ptr, PLAIN)"
     )
@@ -433,7 +439,7 @@ def test_objections_say_it_once_for_both_targets():
 
 def test_objections_per_target():
     body = "tl.store(x_ptr, tl.load(x_ptr).to(tl.float8e4nv).to(tl.float32))"
-    (text,) = objections(launch_of(refused_kernel(body), n=5, one=1, BLOCK=16), targets=("sm_80", "sm_90"))
+    (text,) = objections_to(launch_of(refused_kernel(body), n=5, one=1, BLOCK=16))
     assert text.startswith("sm_80 would refuse") and "fp8e4nv" in text
 
 

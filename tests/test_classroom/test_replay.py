@@ -1,4 +1,4 @@
-"""What stands in a transcript, and what a witness does with it: nothing unread, and nothing that stays."""
+"""What stands in a transcript, and what a replay does with it: nothing unread, and nothing that stays."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,9 @@ import triton
 import triton.language as tl
 
 from classroom.course import course_for_sandboxes, readable
+from classroom.replay import Kernels, Refused, Repetition, Replay
 from classroom.sandbox import Limits, Sandbox
 from classroom.transcript import RecordingRunner
-from classroom.witness import Kernels, Refused, Replay, Witness
 from lab.check.inputs import freeze
 from lab.check.runner import Evidence
 from lab.device import ON_CPU
@@ -63,7 +63,7 @@ def told_of(function, *arguments) -> dict:
 def test_what_ran_is_repeated(function, grids):
     told = told_of(function, torch.ones(100))
     assert [event["grid"] for event in told["events"] if event["kind"] == "launch"] == grids
-    evidence = Evidence.decode(Witness().replay(json.dumps(told), freeze((torch.arange(100.0),)), None))
+    evidence = Evidence.decode(Replay().replay(json.dumps(told), freeze((torch.arange(100.0),)), None))
     assert torch.equal(evidence.results[0].tensor, 2 * torch.arange(100.0))
 
 
@@ -98,7 +98,7 @@ def test_a_launch_that_brings_its_own_code_is_refused():
     event = {"kind": "launch", "kernel": 0, "grid": [1], "arguments": [], "named": {"ir_override": "/tmp/x.ttir"}}
     transcript = {"storages": [], "functions": [packed("def made(BLOCK=1):\n    pass\n")], "problem": ""}
     with pytest.raises(Refused, match="ir_override"):
-        Replay(transcript | {"events": [event], "results": [], "returned": "tuple"}, ())()
+        Repetition(transcript | {"events": [event], "results": [], "returned": "tuple"}, ())()
 
 
 @on_cpu
@@ -106,7 +106,7 @@ def test_what_was_compiled_for_a_student_goes_with_them():
     arguments = torch.ones(100), torch.ones(100), 2.0
     transcript, inputs = json.dumps(told_of(scale_add, *arguments)), freeze(arguments)
     course = course_for_sandboxes()
-    with Sandbox("witness", course, readable(course), Limits(), sandboxed=False) as place:
+    with Sandbox("replay", course, readable(course), Limits(), sandboxed=False) as place:
 
         def compiled() -> list[Path]:
             return list(Path(place.scratch.name).rglob("*.ttir"))

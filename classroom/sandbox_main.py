@@ -1,6 +1,6 @@
-"""What runs in a sandbox: `python -m classroom.child ROLE DESCRIPTOR` answers requests until the parent hangs up.
+"""The main program of a sandbox: `python -m classroom.sandbox_main ROLE DESCRIPTOR` answers requests.
 
-"answers" runs the student's cells and, again and again, the functions they define. "witness" repeats their launches
+"answers" runs the student's cells and, again and again, the functions they define. "replay" repeats their launches
 and runs nothing else of theirs. "notebook" runs nbval. Requests come from the grader; nothing that is sent back is
 believed for being well formed.
 """
@@ -20,17 +20,17 @@ def role_named(name: str):
         from classroom.answers import Answers
 
         return Answers()
-    if name == "witness":
-        from classroom.witness import Witness
+    if name == "replay":
+        from classroom.replay import Replay
 
-        return Witness()
+        return Replay()
     from classroom.student_eye import StudentEye
 
     return StudentEye()
 
 
 def serve(name: str, descriptor: int) -> None:
-    """Answer requests, (method, arguments), until there are no more."""
+    """Answer requests, (method, arguments), until the parent hangs up."""
     connection = Connection(descriptor)
     gc.disable()  # what is imported stays: looking through it for garbage takes a third of a second
     handler = role_named(name)
@@ -46,18 +46,27 @@ def serve(name: str, descriptor: int) -> None:
             handler.leave()
             os._exit(0)  # Python's own end would first take apart all that was imported, here half a second
         if method == "fork":
-            # The child takes over until it leaves: what it has seen goes with it, what was imported stays.
-            kernels = tempfile.mkdtemp()  # as they were compiled, for this student's alone
-            if pid := os.fork():
-                if os.waitpid(pid, 0)[1] != 0:
-                    return
-                shutil.rmtree(kernels)
-            else:
-                os.environ["TRITON_CACHE_DIR"] = kernels
+            if not fork_for_one_student():
+                return
             connection.send_bytes(b"")
             continue
         reply = getattr(handler, method)(*arguments)
         connection.send_bytes(reply if isinstance(reply, bytes) else json.dumps(reply).encode())
+
+
+def fork_for_one_student() -> bool:
+    """Let a forked process take over until it leaves: what it has seen goes with it, what was imported stays.
+
+    Returns True in the forked process at once, and in this one when that has left; False if it came to a bad end.
+    """
+    kernels = tempfile.mkdtemp()  # as they were compiled, for this student's alone
+    if pid := os.fork():
+        if os.waitpid(pid, 0)[1] != 0:
+            return False
+        shutil.rmtree(kernels)
+    else:
+        os.environ["TRITON_CACHE_DIR"] = kernels
+    return True
 
 
 if __name__ == "__main__":
