@@ -1,18 +1,24 @@
 """The page of measurements, `book/measurements.md`, written from the recorded rows: no number on it is typed by hand.
 
-`tile measure` writes it anew; so does `python -m lab.measure.page`.
+With it are written its pictures, and the one on the landing page. `tile measure` writes all of them anew; so does
+`python -m lab.measure.page`.
 """
 
 import json
+import re
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-from lab.device import gpu_named
-from lab.measure.rows import MEASUREMENTS, OURS, Row, Standing, describe, largest_copy, read_rows, select, standings
+from lab import plots
+from lab.device import REFERENCE_GPU, gpu_named
+from lab.measure.rows import MEASUREMENTS, OURS, PEERS, Row, Standing, largest_copy, read_rows, select, standings
 from lab.measure.stopwatch import CALL
 from lab.notebook import ROOT
+from lab.plots.axes import named
 
 PAGE = MEASUREMENTS.with_suffix(".md")
+STATIC = PAGE.parent / "static"
 
 INTRODUCTION = """\
 # Measurements
@@ -28,7 +34,9 @@ drawn from the rows it wrote. How it measures:
   percent, since writing is a little slower than reading.
 - A variant whose result is wrong is not timed, and neither is one that seems to outrun the roof.
 
-In the tables **best peer** is the fastest variant that is not ours, and a ratio above 1 means that ours is faster.
+In the pictures ours is the line at 1, and every mark is the time that a peer takes as a multiple of ours: above 1 ours
+is faster. In the tables **best peer** is the fastest variant that is not ours, and its ratio is the lowest mark of that
+size.
 """
 
 RECORD_YOUR_OWN = """\
@@ -36,6 +44,14 @@ RECORD_YOUR_OWN = """\
 
 On a machine with a CUDA GPU, `tile measure vector_add` takes about a minute. It writes a file beside these and this
 page with it. With `--out FOLDER` it writes elsewhere and leaves both as they are.
+"""
+
+PICTURE = """\
+:::{{div}} measured
+```{{raw}} html
+:file: static/{path}
+```
+:::
 """
 
 DOWNLOAD = (
@@ -46,16 +62,54 @@ DOWNLOAD = (
 def page(folder: Path = MEASUREMENTS) -> str:
     """Return the whole page in MyST Markdown."""
     parts = [INTRODUCTION]
-    for gpu in sorted(path for path in folder.iterdir() if any(path.glob("*.csv"))):
-        records = {path.stem: read_rows(path) for path in sorted(gpu.glob("*.csv"))}
+    for gpu, records in recorded_on(folder).items():
         parts.append(gpu_section(records))
-        parts += [operation_section(gpu.name, stem, rows) for stem, rows in records.items()]
+        parts += [operation_section(gpu, stem, rows) for stem, rows in records.items()]
     return "\n".join([*parts, RECORD_YOUR_OWN])
 
 
-def write_page(folder: Path = MEASUREMENTS, path: Path = PAGE) -> Path:
-    """Write the page and return its path."""
+def recorded_on(folder: Path) -> dict[str, dict[str, list[Row]]]:
+    """Return the rows of every operation on every GPU: folder of the GPU → stem → rows."""
+    gpus = sorted(path for path in folder.iterdir() if any(path.glob("*.csv")))
+    return {gpu.name: {path.stem: read_rows(path) for path in sorted(gpu.glob("*.csv"))} for gpu in gpus}
+
+
+def pictures(folder: Path = MEASUREMENTS) -> dict[str, str]:
+    """Return every picture that is drawn from the rows: its path below `book/static` → SVG."""
+    drawn = {}
+    for gpu, records in recorded_on(folder).items():
+        for stem, rows in records.items():
+            if beside_peers(rows):
+                drawn[picture_path(gpu, stem)] = plots.against_peers(rows, PEERS).svg
+        if gpu == REFERENCE_GPU:
+            places = {stem: standings(rows) for stem, rows in records.items()}
+            drawn["standing.svg"] = plots.standing(places, title="Where you will stand at the end").svg
+    return {path: f"{svg}\n" for path, svg in drawn.items()}
+
+
+def picture_path(gpu: str, stem: str) -> str:
+    """Return where the picture of an operation lies, below `book/static`."""
+    return f"measurements/{gpu}/{stem}.svg"
+
+
+def beside_peers(rows: Sequence[Row]) -> bool:
+    """Return whether ours and at least one peer were measured."""
+    return any(standing.best for standing in standings(rows))
+
+
+def write_page(folder: Path = MEASUREMENTS, path: Path = PAGE, static: Path = STATIC) -> Path:
+    """Write the page and its pictures, and return the page's path.
+
+    A machine without Matplotlib, as one that only measures may be, keeps the pictures that are there.
+    """
     path.write_text(page(folder), encoding="utf-8")
+    if find_spec("matplotlib"):
+        drawn = pictures(folder)
+        for old in static.glob("measurements/*/*.svg"):
+            old.unlink()
+        for place, svg in drawn.items():
+            (static / place).parent.mkdir(parents=True, exist_ok=True)
+            (static / place).write_text(svg, encoding="utf-8")
     return path
 
 
@@ -73,12 +127,29 @@ def gpu_section(records: dict[str, list[Row]]) -> str:
 
 
 def operation_section(gpu: str, stem: str, rows: Sequence[Row]) -> str:
-    """Return one operation's tables: how fast ours is, at each size, beside the best peer and the roof."""
-    lines = [f"### {stem}", "", *chapter_link(stem), describe(rows), ""]
+    """Return one operation's picture and tables: how fast ours is, at each size, beside the peers and the roof."""
+    lines = [f"### {stem}", "", *chapter_link(stem), versions(rows), ""]
+    lines += [PICTURE.format(path=picture_path(gpu, stem))] if beside_peers(rows) else []
     for dtype in dict.fromkeys(row.dtype for row in rows):
         lines += [*table([standing for standing in standings(rows) if standing.ours.dtype == dtype], dtype), ""]
     lines += [*launch_sentence(rows), DOWNLOAD.format(gpu=gpu, stem=stem), ""]
     return "\n".join(lines)
+
+
+def versions(rows: Sequence[Row]) -> str:
+    """Return a sentence on what the rows were recorded with, and one on what the course installs if that is other."""
+    row = rows[0]
+    recorded = f"Recorded with torch {row.torch} and Triton {row.triton}, driver {row.driver}, on {row.date}"
+    installed = pinned("torch"), pinned("triton")
+    if (row.torch.split("+")[0], row.triton) == installed:
+        return f"{recorded}: the versions that the course installs."
+    return f"{recorded}; the course installs torch {installed[0]} and Triton {installed[1]}."
+
+
+def pinned(package: str) -> str:
+    """Return the version of a package that the course installs."""
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    return re.search(rf"^{package}==([\w.]+)", text, re.MULTILINE)[1]
 
 
 def table(standings_of_dtype: Sequence[Standing], dtype: str) -> list[str]:
@@ -88,7 +159,7 @@ def table(standings_of_dtype: Sequence[Standing], dtype: str) -> list[str]:
     for standing in standings_of_dtype:
         ours = standing.ours
         rate = f"{ours.tflop_per_s:,.0f}" if unit == "TFLOP/s" else f"{ours.gb_per_s:,.0f}"
-        peer = f"{standing.against_best:.2f} ({standing.best.variant})" if standing.best else ""
+        peer = f"{standing.against_best:.2f} ({named(standing.best.variant)})" if standing.best else ""
         lines.append(f"| {readable(ours.sizes)} | {rate} | {ours.roof_share:.0%} | {peer} |")
     return lines
 

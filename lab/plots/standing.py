@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LEFT, RIGHT, TOP, PITCH = 138.0, 310.0, 20.0, 29.0
+# What PyTorch calls, where that is one library's kernel.
 LIBRARIES = {("matmul", "torch"): "cuBLAS", ("matmul gelu", "torch"): "cuBLAS, then GeLU"}
 
 
@@ -54,7 +55,9 @@ def gains(places: Mapping[str, Sequence]) -> tuple[dict[str, list[float]], dict[
         if found:
             ratios[name] = [place.against_best for place in found]
             best = sorted({place.best.variant for place in found})
-            peers[name] = [LIBRARIES.get((name, variant), named(variant)) for variant in best]
+            peers[name] = [
+                LIBRARIES.get((name, variant), "PyTorch" if variant == "torch" else named(variant)) for variant in best
+            ]
     return dict(sorted(ratios.items(), key=lambda item: -median(item[1]))), peers
 
 
@@ -63,7 +66,7 @@ def draw_gains(axes: "Axes", ratios: Mapping[str, Sequence[float]]) -> None:
     for place, group in enumerate(ratios.values()):
         axes.plot([min(group), max(group)], [place, place], color=BLUE, alpha=0.35, linewidth=7, solid_capstyle="butt")
         axes.plot(median(group), place, color=BLUE, marker="o", markersize=8)
-    axes.axvline(1, color=GREY, linewidth=1.4)
+    axes.axvline(1, color=GREY, linewidth=1.4, zorder=1)
     axes.set_ylim(len(ratios) - 0.5, -0.5)
     axes.set_yticks([])
     ratio_axis(axes, [ratio for group in ratios.values() for ratio in group], vertical=False)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from lab.measure.page import PAGE, page, readable
+from lab.measure.page import PAGE, STATIC, page, pictures, pinned, readable, versions, write_page
 from lab.measure.rows import MEASUREMENTS, ROOF, Row, read_rows, recorded, select, write_rows
 
 RECORDS = sorted(MEASUREMENTS.glob("*/*.csv"))
@@ -34,6 +34,46 @@ def row(variant: str, median_ms: float, **columns) -> Row:
 def test_the_page_is_written_from_the_rows():
     written = PAGE.read_text(encoding="utf-8")
     assert written == page(), "book/measurements.md is stale; write it anew: python -m lab.measure.page"
+
+
+def test_the_pictures_are_drawn_from_the_rows():
+    drawn = pictures()
+    lying = {path.relative_to(STATIC).as_posix() for path in STATIC.glob("measurements/*/*.svg")} | {"standing.svg"}
+    assert lying == set(drawn), "pictures of book/static are missing or too many: python -m lab.measure.page"
+    for path, svg in drawn.items():
+        written = (STATIC / path).read_text(encoding="utf-8")
+        assert written == svg, f"book/static/{path} is stale; write it anew: python -m lab.measure.page"
+
+
+def test_every_picture_is_shown():
+    shown = re.findall(r":file: static/(\S+)", page() + (PAGE.parent / "index.md").read_text(encoding="utf-8"))
+    assert set(pictures()) <= set(shown)
+
+
+def test_writing_takes_away_the_pictures_of_rows_that_are_gone(tmp_path):
+    rows = [row("torch", 1.0), row("triton", 0.5), row(ROOF, 0.25)]
+    write_rows(rows, tmp_path / "rows" / "h200" / "mul.csv")
+    old = tmp_path / "static" / "measurements" / "h200" / "gone.svg"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    write_page(tmp_path / "rows", tmp_path / "page.md", tmp_path / "static")
+    assert [path.name for path in old.parent.iterdir()] == ["mul.svg"]
+    assert "ours" in (old.parent / "mul.svg").read_text() and (tmp_path / "static" / "standing.svg").exists()
+
+
+def test_a_machine_without_matplotlib_writes_the_page_alone(tmp_path, monkeypatch):
+    write_rows([row("torch", 1.0), row("triton", 0.5), row(ROOF, 0.25)], tmp_path / "rows" / "h200" / "mul.csv")
+    monkeypatch.setattr("lab.measure.page.find_spec", lambda name: None)
+    write_page(tmp_path / "rows", tmp_path / "page.md", tmp_path / "static")
+    assert "### mul" in (tmp_path / "page.md").read_text() and not (tmp_path / "static").exists()
+
+
+def test_versions_stand_beside_those_of_the_course():
+    told = versions([row("triton", 0.5, torch="2.11.0+cu130", triton="3.6.0")])
+    assert told.startswith("Recorded with torch 2.11.0+cu130 and Triton 3.6.0, driver 580.1, on 2026-12-01; the course")
+    assert told.endswith(f"installs torch {pinned('torch')} and Triton {pinned('triton')}.")
+    same = row("triton", 0.5, torch=f"{pinned('torch')}+cu130", triton=pinned("triton"))
+    assert versions([same]).endswith(": the versions that the course installs.")
 
 
 def test_every_number_comes_from_a_row(tmp_path):
