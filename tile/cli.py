@@ -133,6 +133,19 @@ def update() -> None:
 
 
 @app.command()
+def new(
+    stem: Annotated[str, typer.Argument(help="The name of the operation, such as vector_add.", metavar="STEM")],
+    chapter: Annotated[int | None, typer.Option(help="The number; the next free one when left out.")] = None,
+) -> None:
+    """Make the skeleton of a chapter in every room (for authors)."""
+    from tile.new import new
+
+    for path in new(stem, chapter):
+        typer.echo(path.relative_to(ROOT))
+    typer.echo("Each of them works, and says what to replace. CONTRIBUTING.md tells what belongs into it.")
+
+
+@app.command()
 def generate(
     names: Annotated[
         list[str] | None, typer.Argument(help="Exercises; all when left out.", metavar="[EXERCISE]...")

@@ -12,6 +12,7 @@ from lab import notebook
 from lab.check import judge
 from lab.generate import ANSWER, BLANK, answers_of, blank_form, solved_form
 from lab.task import Exercise, WrongAnswer, exercises, find_exercise, find_task, wrong_answers
+from tile.new import is_draft
 
 ROOT = Path(__file__).parents[2]
 EXERCISES = exercises()
@@ -77,7 +78,7 @@ def test_a_wrong_answer_is_rejected_for_its_reason(answer: WrongAnswer):
 def test_every_task_has_wrong_answers(one: Exercise):
     answers = wrong_answers(one.stem)
     assert {answer.task for answer in answers} == {card.name for card in one.cards}
-    assert len(answers) >= 15
+    assert len(answers) >= 15 or is_draft(one)
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
