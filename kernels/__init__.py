@@ -1,1 +1,4 @@
-"""GPU kernels in Triton, one operation a file or a package: copy this folder under any name beside torch and triton."""
+"""GPU kernels in Triton, one operation a file or a package.
+
+Copy this folder under any name beside torch and triton, and it works.
+"""

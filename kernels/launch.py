@@ -1,43 +1,71 @@
-"""What stands between a call and its kernels: little of Python, and something that torch.compile can see.
+"""Launching kernels with little Python, and as one operation for torch.compile.
 
-For small tensors, Python's share of a call is the larger one.
+For small tensors a call of Triton's own launch takes longer than the kernel runs. A
+`Launcher` does most of that work once. It calls parts of Triton that are not public:
+this is the only file that does so.
 """
 
 import functools
+import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
+from torch.autograd import forward_ad
 
-TFLOAT32 = 11  # what CUDA calls an element type that the copy engine rounds from fp32 to TF32
+from .gpu import is_nvidia
+
+# The versions of Triton that a Launcher works with: tried with 3.6.0 and 3.7.1.
+KNOWN = ("3.6", "3.7")
+TFLOAT32 = 11  # CUDA's name for fp32 that the copy engine rounds to TF32
 
 
 def custom_op(shape_of: Callable) -> Callable[[Callable], Callable]:
-    """Return a decorator for a function that launches kernels: torch.compile then takes it for a single operation.
+    """Return a decorator: torch.compile takes the function for a single operation.
 
-    The arguments and results of the function are annotated, and no result is, or is a view of, an argument. shape_of:
-    the same arguments → results of the right shapes, dtypes, strides and device, uninitialized.
+    The arguments and results of the function are annotated, and no result is, or is a
+    view of, an argument. shape_of: the same arguments → results of the right shapes,
+    dtypes, strides and device, uninitialized.
     """
 
     def decorate(function: Callable) -> Callable:
-        operation = torch.library.custom_op(f"tile_by_tile::{function.__name__}", function, mutates_args=())
+        name = f"tile_by_tile::{function.__name__}"
+        operation = torch.library.custom_op(name, function, mutates_args=())
         operation.register_fake(shape_of)
 
         @functools.wraps(function)
         def call(*arguments):
-            return operation(*arguments) if torch.compiler.is_compiling() else function(*arguments)
+            if torch.compiler.is_compiling():
+                return operation(*arguments)
+            return function(*arguments)
 
-        call.operation = operation
+        call.operation = operation  # type: ignore[attr-defined]
         return call
 
     return decorate
 
 
+def wants_gradient(*tensors: torch.Tensor) -> bool:
+    """Return whether autograd must see what is computed from these tensors.
+
+    A `torch.autograd.Function` takes longer to call than a small kernel runs.
+    """
+    # In forward mode tensors carry a tangent, which `requires_grad` says nothing about.
+    if forward_ad._current_level >= 0:
+        return True
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t.requires_grad:
+                return True
+    return False
+
+
 class TensorSpec(NamedTuple):
-    """All of a tensor that decides how it is computed with: everything but its values and its address."""
+    """All of a tensor that decides how it is computed with: no values, no address."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -51,8 +79,9 @@ class TensorSpec(NamedTuple):
 
 
 def tensor_spec(t: torch.Tensor) -> TensorSpec:
-    """Return the spec of a tensor: a key under which to keep what was decided for it."""
-    return TensorSpec(t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16 == 0)
+    """Return the spec of a tensor: the key of what was decided for it."""
+    fields = t.shape, t.stride(), t.dtype, t.device, t.data_ptr() % 16 == 0
+    return tuple.__new__(TensorSpec, fields)  # half the time of TensorSpec(*fields)
 
 
 @dataclass(frozen=True)
@@ -83,85 +112,150 @@ def placeholder(t: TensorSpec | None) -> Placeholder | None:
 
 
 def launcher(
-    kernel,
+    kernel: Any,
     grid: tuple[int, int, int],
     tensors: tuple[TensorSpec | None, ...],
     rest: tuple = (),
     constants: tuple = (),
     described: tuple[Callable, ...] = (),
-    **options,
+    **options: Any,
 ) -> Callable[..., None]:
-    """Return a function that launches a kernel on tensors of these specs: `launch(tensors, *rest)`.
+    """Return a function that launches a kernel on tensors like these.
 
-    The kernel takes the tensors first, as pointers or, if `described` has a function for each that makes its
-    descriptor, through the copy engine; then what `rest` is like; then the constants, which every launch has in common.
+    It is called as `launch(tensors, *rest)`, and launches on the device of the tensors.
+    The kernel takes the tensors first, as pointers or, if `described` has a function
+    for each that makes its descriptor, through the copy engine; then values of the
+    types that `rest` has; then the constants, which are the same in every launch.
     """
+    device = next(t.device for t in tensors if t is not None)
 
-    def launch(tensors: tuple, *rest) -> None:
-        sources = [describe(t) for describe, t in zip(described, tensors, strict=True)] if described else tensors
-        kernel[grid](*sources, *rest, *constants, **options)
+    def launch(tensors: tuple, *rest: Any) -> None:
+        """Launch the kernel as everybody does, through Triton's public interface."""
+        sources = tensors
+        if described:
+            pairs = zip(described, tensors, strict=True)
+            sources = tuple(describe(t) for describe, t in pairs)
+        with current(device):
+            kernel[grid](*sources, *rest, *constants, **options)
 
-    if all(t is None or t.device.type != "cuda" for t in tensors):
+    if not is_nvidia(device) or not knows(triton.__version__):
         return launch
-    return Launcher(kernel, grid, tensors, rest, constants, described, launch, **options)
+    with current(device):
+        return Launcher(
+            kernel, grid, tensors, rest, constants, described, launch, **options
+        )
+
+
+def current(device: torch.device) -> Any:
+    """Return a context in which a GPU is the current one; nothing changes for a CPU."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+@functools.cache
+def knows(version: str) -> bool:
+    """Return whether a Launcher works with this version of Triton; warn if not."""
+    known = ".".join(version.split(".")[:2]) in KNOWN
+    if not known:
+        warnings.warn(
+            f"The kernels know the launcher of Triton {' and '.join(KNOWN)}. With "
+            f"{version} they take Triton's public launch: slower, never wrong.",
+            stacklevel=2,
+        )
+    return known
 
 
 class Launcher:
-    """A kernel compiled for arguments like those that `launcher` is told of, on the current device.
+    """A kernel compiled for arguments like those that `launcher` is told of.
 
-    Triton's own launch asks at every call which compiled kernel the arguments want, and encodes every descriptor for
-    the copy engine. Here the kernel is settled once, and descriptors stay encoded by the address of their tensor.
-    `otherwise` is Triton's own launch, for when another driver than the GPU's has been made active since.
+    At every call Triton's own launch looks up which compiled kernel the arguments need,
+    and encodes every descriptor for the copy engine. Here the kernel is looked up once,
+    and encoded descriptors are kept by the addresses of their tensors. `otherwise` is
+    Triton's own launch: for when another driver than the GPU's has become active.
     """
 
-    def __init__(self, kernel, grid, tensors, rest, constants, described, otherwise, **options):
-        sources = (placeholder(t) for t in tensors)
+    def __init__(
+        self, kernel, grid, tensors, rest, constants, described, otherwise, **options
+    ):
         if described:
-            sources = (describe(t.at(0)) for describe, t in zip(described, tensors, strict=True))
+            pairs = zip(described, tensors, strict=True)
+            sources = [describe(t.at(0)) for describe, t in pairs]
+        else:
+            sources = [placeholder(t) for t in tensors]
         compiled = kernel.warmup(*sources, *rest, *constants, grid=grid, **options)
-        self.run = run_of(compiled)
         self.forms = forms_of(compiled)
-        self.driver = triton.runtime.driver.active
-        self.otherwise = otherwise
+        self.start, self.facts, self.packed = start_of(compiled)
+        self.driver = DRIVERS.active
         self.device = self.driver.get_current_device()
-        self.grid, self.tensors, self.constants, self.described = grid, tensors, constants, described
-        # No metadata of the launch and no hooks: those are for Triton's own profiler.
-        self.before = compiled.function, compiled.packed_metadata, None, None, None
+        self.otherwise = otherwise
+        self.grid, self.tensors = grid, tensors
+        self.constants, self.described = constants, described
         self.encoded = functools.lru_cache(maxsize=1024)(self.encode)
 
-    def encode(self, *places: int) -> tuple:
-        """Return what stands for the descriptors of tensors at these addresses among the arguments of a launch."""
+    def encode(self, *addresses: int) -> tuple:
+        """Return what is passed for the descriptors of tensors at these addresses."""
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
-        encoded = ()
-        for place, t, describe, form in zip(places, self.tensors, self.described, self.forms, strict=True):
-            descriptor = describe(t.at(place))
-            if getattr(descriptor, "round_f32_to_tf32", False):  # a parameter from Triton 3.7 on
+        encoded: tuple = ()
+        for address, t, describe, form in zip(
+            addresses, self.tensors, self.described, self.forms, strict=True
+        ):
+            descriptor = describe(t.at(address))
+            # Triton has this parameter from 3.7 on.
+            if getattr(descriptor, "round_f32_to_tf32", False):
                 form = {**form, "elem_type": TFLOAT32}
             encoded += tuple(make_tensordesc_arg(descriptor, form))
         return encoded
 
-    def __call__(self, tensors: tuple, *rest) -> None:
-        """Launch the kernel."""
-        if triton.runtime.driver.active is not self.driver:
+    def __call__(self, tensors: tuple, *rest: Any) -> None:
+        """Launch the kernel on the current stream of the device."""
+        driver = DRIVERS.active
+        if driver is not self.driver:
             return self.otherwise(tensors, *rest)
-        sources = self.encoded(*[t.data_ptr() for t in tensors]) if self.described else tensors
-        stream = self.driver.get_current_stream(self.device)
-        self.run(*self.grid, stream, *self.before, *sources, *rest, *self.constants)
+        if driver.get_current_device() != self.device:
+            with torch.cuda.device(self.device):
+                return self(tensors, *rest)
+        # As numbers: the driver is asked about the address of every tensor it gets.
+        sources = [None if t is None else t.data_ptr() for t in tensors]
+        if self.described:
+            sources = self.encoded(*sources)
+        stream = driver.get_current_stream(self.device)
+        arguments = (*sources, *rest, *self.constants)
+        if self.packed:
+            self.start(*self.grid, stream, *self.facts, arguments)
+        else:
+            self.start(*self.grid, stream, *self.facts, *arguments)
+        return None
+
+
+DRIVERS = triton.runtime.driver
 
 
 @functools.cache
-def run_of(compiled: triton.compiler.CompiledKernel):
-    """Return the function that launches a compiled kernel; in place of its descriptors it takes them encoded."""
+def start_of(compiled: Any) -> tuple[Callable, tuple, bool]:
+    """Return the function that starts a compiled kernel, and what it wants to be told.
+
+    It takes the grid, the stream, these facts and the arguments of the kernel: in one
+    tuple if the last result is true. In place of descriptors it takes them encoded.
+    """
     run = compiled.run
-    if not forms_of(compiled):
-        return run
-    source = SimpleNamespace(fn=compiled.src.fn, signature=dict(enumerate(flat_signature(compiled))))
-    return type(run)(source, compiled.metadata._replace(tensordesc_meta=None))
+    if forms_of(compiled):
+        signature = dict(enumerate(flat_signature(compiled)))
+        source = SimpleNamespace(fn=compiled.src.fn, signature=signature)
+        metadata = compiled.metadata._replace(tensordesc_meta=None)
+        run = type(run)(source, metadata)
+    # No metadata of the launch and no hooks: those are for Triton's own profiler.
+    unhooked = compiled.packed_metadata, None, None, None
+    if run.global_scratch_size or run.profile_scratch_size:
+        return run, (compiled.function, *unhooked), False
+    modes = compiled.function, run.launch_cooperative_grid, run.launch_pdl
+    if hasattr(run, "arg_annotations"):  # from Triton 3.7 on
+        types = run.arg_annotations, run.kernel_signature
+        return run.launch, (*modes, *unhooked, None, None, *types), True
+    return run.launch, (*modes, None, None, *unhooked), False
 
 
-def flat_signature(compiled: triton.compiler.CompiledKernel) -> list[str]:
-    """Return the types of a kernel's arguments, those of encoded descriptors in place of their own."""
+def flat_signature(compiled: Any) -> list[str]:
+    """Return the types of a kernel's arguments, its descriptors being encoded."""
     signature, forms = [], iter(forms_of(compiled))
     for kind in compiled.src.signature.values():
         if kind.startswith("tensordesc"):
@@ -172,6 +266,6 @@ def flat_signature(compiled: triton.compiler.CompiledKernel) -> list[str]:
     return signature
 
 
-def forms_of(compiled: triton.compiler.CompiledKernel) -> list[dict]:
+def forms_of(compiled: Any) -> list[dict]:
     """Return how each descriptor of a compiled kernel has to be encoded."""
     return getattr(compiled.metadata, "tensordesc_meta", None) or []

@@ -1,13 +1,16 @@
 """out = x + y, elementwise, in one pass over memory."""
 
+import functools
+from collections.abc import Callable
+
 import torch
 import triton
 import triton.language as tl
 
-from .launch import custom_op
+from .elementwise import copied_like, flat_launcher, has_no_gaps, same_layout
+from .launch import TensorSpec, custom_op, tensor_spec
 
 BLOCK = 1024  # elements a program owns
-LARGE = 2**22  # elements from which narrow loads cost more than a second launch
 
 DTYPES = (
     (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -40,76 +43,111 @@ def vector_add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return x + y: a tensor of x's shape, dtype and device, with the values torch.add gives. Records no gradient.
+    """Return x + y, of x's shape, dtype and device: the values torch.add gives.
 
-    x, y: one shape, one device, one dtype of `DTYPES`, any strides. The kernel walks memory in order, so the result
-    takes the layout of x if x fills its memory without gaps, else that of y if y does, else a contiguous one; and
-    an input laid out otherwise (transposed, sliced, expanded, lazily conjugated) is first copied into it.
-    Raises TypeError for anything but tensors, ValueError when shapes, dtypes or devices differ or the dtype is another.
+    x, y: one shape, one device, one dtype of `DTYPES`, any strides. Records no
+    gradient. The kernel walks memory in order, so the result takes the layout of x if x
+    fills its memory without gaps, else that of y if y does, else one without gaps. An
+    input laid out otherwise (transposed, sliced, expanded, lazily conjugated) is first
+    copied into that layout. Raises TypeError for anything but tensors, ValueError when
+    shapes, dtypes or devices differ or the dtype is another.
     """
-    check_operands(x, y)
+    check_tensors(x, y)
     return add(x, y)
 
 
-def empty_result(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return an uninitialized tensor in the layout of x if that is gapless, else in that of y, else contiguous."""
+def uninitialized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of the shape, dtype, device and layout of the sum."""
     out = torch.empty_like(x)
-    if same_layout(x, out):
-        return out
-    out_like_y = torch.empty_like(y)
-    return out_like_y if same_layout(y, out_like_y) else out
-
-
-@custom_op(empty_result)
-def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """Return x + y, in the layout of `empty_result`."""
-    out = empty_result(x, y)
-    add_flat(laid_out_as(x, out), laid_out_as(y, out), out)
+    if not same_layout(x.shape, x.stride(), out.stride()):
+        like_y = torch.empty_like(y)
+        out = like_y if same_layout(y.shape, y.stride(), like_y.stride()) else out
     return out
 
 
-def laid_out_as(t: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """Return t itself where its memory holds its values in the order of out's, else a copy that does."""
-    if same_layout(t, out) and not t.is_conj() and not t.is_neg():
-        return t
-    return torch.empty_like(out).copy_(t)
+@custom_op(uninitialized)
+def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Return what `vector_add` returns."""
+    if x.is_neg() or y.is_neg() or (x.is_complex() and (x.is_conj() or y.is_conj())):
+        x, y = (t.resolve_conj().resolve_neg() for t in (x, y))
+    return sum_for(tensor_spec(x), tensor_spec(y))(x, y)
 
 
-def add_flat(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor) -> None:
-    """Launch the kernel over the memory of three tensors of one gapless layout."""
-    if out.is_complex():
-        x, y, out = (torch.view_as_real(t) for t in (x, y, out))
-    elif out.dtype == torch.bool:  # 0 or 1 as a byte; the store turns a sum of 2 back into True
-        x, y = x.view(torch.uint8), y.view(torch.uint8)
-    n = out.numel()
-    # The compiler can load 16 bytes at a time only where 16 divides the count: a large odd one gives its tail a launch.
-    whole = n - n % 16 if n > LARGE else n
-    with torch.cuda.device_of(out):
-        if whole > 0:
-            vector_add_kernel[(triton.cdiv(whole, BLOCK),)](x, y, out, whole, BLOCK=BLOCK)
-        if whole < n:
-            tails = (t.as_strided((n - whole,), (1,), t.storage_offset() + whole) for t in (x, y, out))
-            vector_add_kernel[(1,)](*tails, n - whole, BLOCK=BLOCK)
+@functools.lru_cache(maxsize=1024)
+def sum_for(x: TensorSpec, y: TensorSpec) -> Callable[..., torch.Tensor]:
+    """Return the function that adds tensors of these specs.
+
+    All that can be known without their values is checked and decided here, once.
+    """
+    check_specs(x, y)
+    like_y = not has_no_gaps(x) and has_no_gaps(y)
+    kept = y if like_y else x  # whose layout the result takes
+    x_fits, y_fits = (
+        has_no_gaps(kept) and same_layout(t.shape, t.strides, kept.strides)
+        for t in (x, y)
+    )
+    odd = x.dtype.is_complex or x.dtype == torch.bool
+    # The allocator aligns new tensors, and so copies.
+    specs = (
+        x if x_fits else x._replace(aligned=True),
+        y if y_fits else y._replace(aligned=True),
+        x._replace(aligned=True),
+    )
+    launch = flat_launcher(vector_add_kernel, numbers(*specs) if odd else specs, BLOCK)
+
+    def total(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(y if like_y else x)
+        if not x_fits:
+            x = copied_like(x, out)
+        if not y_fits:
+            y = copied_like(y, out)
+        launch(views(x, y, out) if odd else (x, y, out))
+        return out
+
+    return total
 
 
-def check_operands(x: torch.Tensor, y: torch.Tensor) -> None:
-    """Raise TypeError or ValueError, naming what is wrong, unless x and y can be added."""
+def numbers(*specs: TensorSpec) -> tuple[TensorSpec, ...]:
+    """Return the specs of what `views` returns for tensors of these specs."""
+    x, y, out = specs
+    if x.dtype.is_complex:
+        parts = {"shape": (*x.shape, 2), "dtype": x.dtype.to_real()}
+        return tuple(t._replace(**parts) for t in specs)
+    return x._replace(dtype=torch.uint8), y._replace(dtype=torch.uint8), out
+
+
+def views(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return x, y and out as Triton can add them: pairs of numbers, or bytes."""
+    x, y, out = tensors
+    if x.is_complex():
+        return tuple(torch.view_as_real(t) for t in tensors)
+    # The kernel stores truth values: a sum of 2 becomes True again.
+    return x.view(torch.uint8), y.view(torch.uint8), out
+
+
+def check_tensors(x: torch.Tensor, y: torch.Tensor) -> None:
+    """Raise TypeError or ValueError, naming what is wrong, unless both are dense."""
     if not (isinstance(x, torch.Tensor) and isinstance(y, torch.Tensor)):
-        raise TypeError(f"vector_add takes two tensors, not {type(x).__name__} and {type(y).__name__}")
+        kinds = f"{type(x).__name__} and {type(y).__name__}"
+        raise TypeError(f"vector_add takes two tensors, not {kinds}")
+    if x.layout is not torch.strided or y.layout is not torch.strided:
+        layouts = f"{x.layout} and {y.layout}"
+        raise ValueError(f"vector_add takes dense tensors, not {layouts}")
+
+
+def check_specs(x: TensorSpec, y: TensorSpec) -> None:
+    """Raise ValueError, naming what is wrong, unless such tensors can be added."""
     if x.shape != y.shape:
-        raise ValueError(f"x and y must have one shape, not {tuple(x.shape)} and {tuple(y.shape)}")
+        shapes = f"{tuple(x.shape)} and {tuple(y.shape)}"
+        raise ValueError(f"x and y must have one shape, not {shapes}")
     if x.dtype != y.dtype:
         raise ValueError(f"x and y must have one dtype, not {x.dtype} and {y.dtype}")
     if x.device != y.device:
-        raise ValueError(f"x and y must be on one device, not {x.device} and {y.device}")
-    if x.dtype not in DTYPES or x.layout != torch.strided or y.layout != torch.strided:
-        raise ValueError(f"vector_add adds dense tensors of {', '.join(map(str, DTYPES))}, not {x.dtype} ({x.layout})")
-
-
-def same_layout(t: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether equal indices mean equal offsets in both tensors, which have one shape."""
-    strides = zip(t.shape, t.stride(), other.stride(), strict=True)
-    return t.stride() == other.stride() or all(a == b for size, a, b in strides if size > 1)
+        devices = f"{x.device} and {y.device}"
+        raise ValueError(f"x and y must be on one device, not {devices}")
+    if x.dtype not in DTYPES:
+        known = ", ".join(map(str, DTYPES))
+        raise ValueError(f"vector_add adds tensors of {known}, not {x.dtype}")
 
 
 def vector_add_bytes(x: torch.Tensor, y: torch.Tensor) -> int:

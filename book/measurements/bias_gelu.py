@@ -25,9 +25,10 @@ def eager(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 RECIPE = Recipe(
     op="bias_gelu",
-    workloads=[layer(4096, 4096), layer(16384, 16384), layer(65536, 4095)],
+    workloads=[layer(8, 512), layer(4096, 4096), layer(16384, 16384), layer(65536, 4095)],
     variants={"torch": eager, "torch_compile": TorchCompiled(eager), "triton": bias_gelu},
     reference=lambda x, bias: bias_gelu_reference(x.double(), bias.double()),
     bytes=bias_gelu_bytes,
     flops=bias_gelu_flops,
+    calls=("torch", "torch_compile", "triton"),
 )

@@ -47,5 +47,5 @@ RECIPE = Recipe(
     reference=lambda x: gelu_reference(x.double()),
     bytes=gelu_bytes,
     flops=gelu_flops,
-    calls=("torch", "triton"),
+    calls=("torch", "torch_compile", "triton"),
 )

@@ -3,6 +3,7 @@
 import torch
 import triton
 
+from kernels.ladders.vector_add import vector_add_plain
 from kernels.vector_add import BLOCK, vector_add, vector_add_bytes, vector_add_flops, vector_add_kernel
 from lab.device import DEVICE
 from lab.measure.recipe import Recipe, TorchCompiled, Unavailable, Workload
@@ -38,6 +39,13 @@ def one_launch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return out
 
 
+def plain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """The first kernel of the chapter, by Triton's own launch."""
+    if x.numel() > 2**16:
+        raise Unavailable("what a launch costs shows in small vectors")
+    return vector_add_plain(x, y)
+
+
 SIZES = [2**exponent for exponent in range(12, 29, 2)] + [2**28 - 1]
 
 RECIPE = Recipe(
@@ -47,11 +55,12 @@ RECIPE = Recipe(
         "torch": torch.add,
         "torch_compile": TorchCompiled(torch.add),
         "triton": vector_add,
+        "plain": plain,
         "one_program": one_program,
         "one_launch": one_launch,
     },
     reference=lambda x, y: x.double() + y.double(),
     bytes=vector_add_bytes,
     flops=vector_add_flops,
-    calls=("torch", "torch_compile", "triton"),
+    calls=("torch", "torch_compile", "plain", "triton"),
 )

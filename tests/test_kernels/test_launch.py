@@ -8,6 +8,7 @@ import pytest
 import triton
 
 LISTENING = """
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import torch
@@ -38,6 +39,8 @@ triton.runtime.driver.set_active(SimpleNamespace(
     utils=utils, launcher_cls=nvidia.CudaLauncher, get_current_device=lambda: 0, get_current_stream=lambda device: 7,
     get_current_target=lambda: GPUTarget("cuda", 90, 32), get_active_torch_device=lambda: torch.device("cuda", 0),
 ))
+
+torch.cuda.device = lambda device: nullcontext()  # which a CPU's PyTorch does not have
 
 from functools import partial
 

@@ -228,8 +228,9 @@ def test_torch_compile_sees_one_graph():
 
 def test_torch_compile_knows_the_strides():
     wide = torch.randn(6, 20, device=DEVICE)[:, :10]
-    torch.library.opcheck(module.softmax_rows.operation, (wide,))
-    torch.library.opcheck(module.softmax_backward_rows.operation, (wide, wide))
+    for x, dim in ((wide, 1), (wide, 0), (torch.randn(3, 4, 5, device=DEVICE), 1), (wide[0, 0], 0)):
+        torch.library.opcheck(module.softmax_forward.operation, (x, dim))
+        torch.library.opcheck(module.softmax_backward.operation, (x, x, dim))
 
 
 # The ladder

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernels.elementwise import LARGE
 from kernels.vector_add import (
     BLOCK,
     DTYPES,
-    LARGE,
     add,
     vector_add,
     vector_add_bytes,
