@@ -17,7 +17,7 @@ from lab.measure.rows import (
     select,
     standings,
 )
-from lab.measure.tables import standing_table, table
+from lab.measure.tables import code_table, standing_table, table
 
 __all__ = [
     "OURS",
@@ -25,6 +25,7 @@ __all__ = [
     "ROOF",
     "NoRecord",
     "Row",
+    "code_table",
     "describe",
     "largest_copy",
     "one",

@@ -4,6 +4,7 @@ import html
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lab.measure.rows import OURS, PEERS, Row, select, standings
 from lab.plots.axes import UNITS, amount, named, shape_labels
@@ -141,3 +142,19 @@ def standing_table(rows: Sequence[Row], *, y: str = "gb_per_s", variants: Collec
         line |= {"× best peer": place.against_best, "of roof": place.ours.roof_share}
         lines.append(line)
     return table(lines, formats={"of roof": ".0%", "× best peer": ".2f"}, across=list(names.values()))
+
+
+def code_table(codes: Mapping[str, Any], count: Collection[str] = ()) -> Table:
+    """Return what compiled kernels take of the hardware, and how many of some instructions they have, side by side.
+
+    codes: name → `lab.compiler.Compiled`. count: the instructions to count.
+    """
+    facts = {
+        "registers a thread": [code.registers for code in codes.values()],
+        "values spilled": [code.spills for code in codes.values()],
+        "shared memory a program, bytes": [code.shared for code in codes.values()],
+        "warps a program": [code.num_warps for code in codes.values()],
+        "occupancy": [f"{code.occupancy:.0%}" for code in codes.values()],
+    }
+    facts |= {instruction: [code.count(instruction) for code in codes.values()] for instruction in count}
+    return table([{"": name} | dict(zip(codes, values, strict=True)) for name, values in facts.items()])

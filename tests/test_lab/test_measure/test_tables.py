@@ -2,10 +2,11 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from lab.measure import recorded, standing_table, table
+from lab.measure import code_table, recorded, standing_table, table
 from lab.measure.rows import MEASUREMENTS, Row, read_rows
 from lab.measure.tables import WIDEST
 
@@ -86,3 +87,21 @@ def test_every_operation_fits_a_page(path):
 def test_equal_rows_give_equal_bytes():
     rows = recorded("gelu", "h200")
     assert standing_table(rows).html == standing_table(list(rows)).html
+
+
+def test_compiled_kernels_stand_side_by_side():
+    codes = {
+        target: SimpleNamespace(registers=registers, spills=0, shared=65_536, num_warps=8, occupancy=0.125, count=len)
+        for target, registers in (("sm_80", 168), ("sm_90", 116))
+    }
+    lines = str(code_table(codes, ["ex2"])).splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == [
+        "registers a thread",
+        "values spilled",
+        "shared memory a program, bytes",
+        "warps a program",
+        "occupancy",
+        "ex2",
+    ]
+    assert lines[0].split() == ["sm_80", "sm_90"] and lines[1].split()[-2:] == ["168", "116"]
+    assert lines[3].endswith("65,536  65,536") and lines[5].endswith("12%     12%") and lines[6].endswith("3       3")
