@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lab.machine.arithmetic import DTYPES, poison, round_to, widen
+from lab.machine.dtypes import DTYPES, poison, round_to, widen
 from lab.machine.plan import Step
 from lab.machine.values import full
 

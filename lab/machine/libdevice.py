@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from lab.machine.arithmetic import (
+from lab.machine.dtypes import (
     as_unsigned,
     erf,
     erfc,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lab.machine.arithmetic import poison
+from lab.machine.dtypes import poison
 
 if TYPE_CHECKING:
     from lab.machine.execute import Run

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lab.machine.arithmetic import DTYPES
+from lab.machine.dtypes import DTYPES
 
 LARGEST_BLOCK = 2**20  # elements of one block, the limit of Triton's own compiler
 MOST_LINES = 60_000

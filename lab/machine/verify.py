@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from lab.machine.arithmetic import DTYPES
+from lab.machine.dtypes import DTYPES
 
 if TYPE_CHECKING:
     from lab.machine.plan import Step

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from lab.machine import arithmetic
-from lab.machine.arithmetic import DTYPES, elementwise, poison, reduction
+from lab.machine.arithmetic import elementwise, reduction
+from lab.machine.dtypes import DTYPES, poison
 
 INF, NAN = math.inf, math.nan
 INTEGERS = ["i1", "i8", "i16", "i32", "i64"]

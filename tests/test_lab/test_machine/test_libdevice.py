@@ -16,7 +16,8 @@ import triton.language as tl
 from triton.language.extra.cuda import libdevice as cuda
 
 from lab.machine import libdevice
-from lab.machine.arithmetic import DTYPES, elementwise
+from lab.machine.arithmetic import elementwise
+from lab.machine.dtypes import DTYPES
 
 INF, NAN = math.inf, math.nan
 KINDS = {"fp32": "f32", "fp64": "f64", "int32": "i32", "uint32": "i32", "int64": "i64", "uint64": "i64"}
