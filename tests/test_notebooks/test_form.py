@@ -277,6 +277,10 @@ def test_rows_or_the_mark_of_not_yet_measured(chapter: Chapter):
         assert drawn, f"{chapter.name}, Is it fast?: show the speed over the size as a figure"
 
 
+def test_the_guide_quotes_the_mark_of_not_yet_measured():
+    assert f"\n{not_measured('softmax')}\n" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
 def names_read(chapter: Chapter) -> set[str]:
     """Return the operations whose rows a chapter reads: the names in cells that call `recorded`."""
     recipes = {path.stem for path in MEASUREMENTS.glob("*.py")}
