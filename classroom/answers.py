@@ -1,4 +1,4 @@
-"""The student's cells and functions, inside the sandbox. What it reports may be a lie: the grader checks it."""
+"""Run the student's cells and call their functions, inside a sandbox. What is reported may be a lie: `judge` checks."""
 
 import io
 import linecache

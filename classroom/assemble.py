@@ -1,4 +1,4 @@
-"""From whatever a student handed in to a notebook that can be trusted: the teacher's, with the student's answers.
+"""Put the answers of whatever a student handed in into the teacher's own notebook, which can be trusted.
 
 Only answers are taken, by cell id, and the definitions they need from cells the student added; outputs, tags, metadata
 and checks are the teacher's. Whatever the bytes are, this returns, and tells what it found.

@@ -22,6 +22,10 @@ from lab.words import counted, one_line
 GRADEBOOK = "gradebook.sqlite"
 BINS = 10
 WIDTH = 40  # of the longest bar of a histogram
+COLUMNS = (
+    *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()),
+    *(TimeElapsedColumn(), TimeRemainingColumn()),
+)
 
 
 def grade(
@@ -40,27 +44,11 @@ def grade(
     assignment = load_assignment(assignment_name)
     handed_in = submissions(folder, assignment)
     target = out / assignment.name
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
     tally = Tally(len(handed_in))
-    with Gradebook(out / GRADEBOOK) as gradebook, Progress(*columns) as progress:
+    options = {"sandboxed": sandboxed, "scheduler": scheduler, "workers": workers}
+    with Gradebook(out / GRADEBOOK) as gradebook, Progress(*COLUMNS) as progress:
         bar = progress.add_task(f"Grading {assignment.name}", total=tally.total)
-        steps = grade_all(
-            handed_in,
-            assignment,
-            gradebook,
-            read_secret(out),
-            Limits(),
-            sandboxed=sandboxed,
-            scheduler=scheduler,
-            workers=workers,
-        )
-        for tally, result in steps:
+        for tally, result in grade_all(handed_in, assignment, gradebook, read_secret(out), Limits(), **options):
             progress.update(bar, completed=tally.done)
             if result is not None:
                 write_feedback(target / "feedback", result, assignment)

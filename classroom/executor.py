@@ -1,4 +1,4 @@
-"""One answer in a sandbox, for `lab.check` to question; and evidence from a process that may lie."""
+"""Question one answer in a sandbox, as `lab.check` does, and read evidence from a process that may lie."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""A page a student: what each task earned, what went wrong in it, where and why, and in which line of their code.
+"""Write each student's page: what each task earned, what went wrong, where and why, and in which line of their code.
 
 A page is whole in itself: it loads nothing, runs nothing, and knows of no other student.
 """

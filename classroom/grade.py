@@ -1,4 +1,4 @@
-"""One submission in, one result out; and a class of them, each recorded as soon as it is done.
+"""Grade one submission, or a class of them; each result is recorded as soon as it is done.
 
 A task earns its points when every one of its cases passes, and none otherwise: an answer that is right on some inputs
 is not right. Credit is partial by task.

@@ -1,4 +1,4 @@
-"""The gradebook: one SQLite file. A mark is in it whole or not at all, whenever the power goes."""
+"""Keep results in one SQLite file. A mark is in it whole or not at all, whenever the power goes."""
 
 import sqlite3
 from datetime import datetime, timezone

@@ -1,4 +1,4 @@
-"""The verdict on a student's answers, from a process that never runs a line of theirs.
+"""Judge a student's answers, in a process that never runs a line of theirs.
 
 Each case is a question with inputs of this student's own. One sandbox runs the answer on it, twice, and its evidence is
 examined here as the course's own check does. That evidence could be forged, so what passes is done once more: a second
@@ -270,7 +270,7 @@ class Judge:
         task, case = question.task, question.case
         seen = thawed(executor.seen)
         other = replace(case, make=lambda generator: unseen(case.make(generator), seen))
-        return pose(task, other, self.examiner.seed(task.name, case.name, "witness"))  # inputs hang on that word
+        return pose(task, other, self.examiner.seed(task.name, case.name, "witness"))  # another word, other inputs
 
     @staticmethod
     def unrepeatable(executor: SandboxExecutor, finding: Finding) -> Finding:

@@ -1,4 +1,4 @@
-"""Does again what a transcript says an answer did, with kernels read first, on inputs that the answer never saw.
+"""Repeat what a transcript says an answer did, on inputs that the answer never saw; kernels are read first.
 
 The process of an answer can be made to report anything: its evidence is good enough to fail by, not to pass by. Here
 nothing of the student's runs but kernels, rebuilt from their source, and those only if they are nothing but Triton.

@@ -1,4 +1,4 @@
-"""A process that may do what it likes: no network, nothing to read but the course, and an end to its patience.
+"""Run a program that is not to be trusted: without network, with nothing to read but the course, within limits.
 
 bubblewrap gives it a file system, process list and network of its own; prlimit and a watchdog in this process end
 whatever takes too much.

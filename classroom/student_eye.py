@@ -1,4 +1,4 @@
-"""The notebook as its student would see it run: nbval, inside the sandbox. A report, not a verdict."""
+"""Run a notebook through nbval, inside a sandbox, as its student would see it. A report, not a verdict."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What an answer did on its tensors, written down so that it can be done again by somebody else, on other numbers.
+"""Write down what an answer did on its tensors, so that another process can repeat it on other numbers.
 
 A transcript is JSON. Its events are launches, torch operations that the task permits, and literal contents of memory;
 tensors are places in numbered storages, the first of which are the inputs'. Kernels travel as source.

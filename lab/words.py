@@ -1,4 +1,4 @@
-"""Elements, places and lists in the words of a verdict."""
+"""Put elements, places, numbers and lists into the words of a message."""
 
 import html
 import linecache
@@ -34,6 +34,7 @@ def article(name: str) -> str:
 
 
 def capital(text: str) -> str:
+    """Return text that begins with a capital letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -64,6 +65,7 @@ def code_marked(text: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
+    """Return "1 case" or "1,200 cases"."""
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
@@ -72,6 +74,7 @@ def all_programs(count: int) -> str:
 
 
 def was(elements: "np.ndarray | int", one: str = "was", more: str = "were") -> str:
+    """Return the verb for a number of things, or for the elements of an array that are true."""
     return one if int(np.sum(elements)) == 1 else more
 
 
@@ -83,6 +86,7 @@ def listed(words: list[str]) -> str:
 
 
 def number(value, digits: int = 6) -> str:
+    """Return a number as text, a float to so many significant digits."""
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 

@@ -1,4 +1,7 @@
-"""From the pattern of the wrong values to the mistake that most likely made it."""
+"""Name the mistake that most likely made the wrong values of a result, from their pattern.
+
+Each `guess_…` returns one mistake in words where it explains the result, else "".
+"""
 
 import itertools
 
@@ -65,7 +68,7 @@ def strided_inputs(question: Question) -> list[tuple[int, FrozenTensor]]:
 
 
 def guess_flat(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """An input was read as if it lay contiguous."""
+    """Name an input that was read as if it lay contiguous."""
     for position, layout in strided_inputs(question):
         arguments = list(thawed(question.inputs))
         tensor = arguments[position]
@@ -80,14 +83,14 @@ def guess_flat(question: Question, expected: Expected, actual: torch.Tensor) -> 
 
 
 def guess_transposed(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """Rows and columns were exchanged."""
+    """Name an exchange of rows and columns."""
     if actual.dim() == 2 and min(actual.shape) > 1 and explains(expected.value.t(), expected, actual):
         return "rows and columns have changed places: check which stride belongs to which axis."
     return ""
 
 
 def guess_input(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """The result is one of the inputs."""
+    """Name the input that the result is equal to."""
     for position, argument in enumerate(thawed(question.inputs)):
         if not isinstance(argument, torch.Tensor) or argument.shape != actual.shape:
             continue
@@ -97,7 +100,7 @@ def guess_input(question: Question, expected: Expected, actual: torch.Tensor) ->
 
 
 def guess_twin(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """One input was used in the place of another."""
+    """Name the input that was used in the place of another."""
     for wanted, used in itertools.permutations(range(len(question.inputs.arguments)), 2):
         arguments = list(thawed(question.inputs))
         if not all(isinstance(arguments[i], torch.Tensor) for i in (wanted, used)):
@@ -111,7 +114,7 @@ def guess_twin(question: Question, expected: Expected, actual: torch.Tensor) -> 
 
 
 def guess_shift(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """Everything stands one element too early or too late."""
+    """Name a shift by one element."""
     got, right = actual.reshape(-1), expected.value.reshape(-1)
     if got.numel() > 3 and (close(got[1:], right[:-1]) or close(got[:-1], right[1:])):
         return "every element stands one place beside where it belongs: check the first offset."
@@ -119,7 +122,7 @@ def guess_shift(question: Question, expected: Expected, actual: torch.Tensor) ->
 
 
 def guess_missing_term(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """The difference is one of the inputs."""
+    """Name the input that is missing from the result, or in it once too often."""
     difference = expected.exact.double() - actual.double()
     for position, argument in enumerate(thawed(question.inputs)):
         if not isinstance(argument, torch.Tensor) or argument.dim() == 0 or argument.shape != actual.shape:
@@ -131,7 +134,7 @@ def guess_missing_term(question: Question, expected: Expected, actual: torch.Ten
 
 
 def guess_factor(question: Question, expected: Expected, actual: torch.Tensor) -> str:
-    """Every element is off by one factor."""
+    """Name the factor by which every element is off."""
     right, got = expected.exact.double().reshape(-1), actual.double().reshape(-1)
     used = (right.abs() > 1e-3) & right.isfinite()
     ratios = got[used] / right[used]
@@ -144,7 +147,7 @@ def guess_factor(question: Question, expected: Expected, actual: torch.Tensor) -
 
 
 def guess_by_value(expected: Expected, result: Result, wrong: np.ndarray, bad: np.ndarray) -> str:
-    """What stands in the wrong elements tells something."""
+    """Name a mistake by what stands in the wrong elements."""
     actual = result.tensor
     if bad.any() and result.owner is None:
         return "NaN stands where the output was never written, or was read before it was: check offsets and masks."
@@ -163,7 +166,7 @@ def guess_by_value(expected: Expected, result: Result, wrong: np.ndarray, bad: n
 
 
 def guess_by_place(expected: Expected, result: Result, wrong: np.ndarray) -> str:
-    """Where the wrong elements are, and whose, tells something, unless the others are right by luck."""
+    """Name a mistake by where the wrong elements are, and whose, unless the others are right by luck."""
     if not proves(expected, ~wrong):
         return ""
     flat = wrong.reshape(-1)
@@ -184,7 +187,7 @@ def guess_by_place(expected: Expected, result: Result, wrong: np.ndarray) -> str
 
 
 def guess_strides(failed: list[Question]) -> str:
-    """Every case that fails, and no other, has an input that does not lie contiguous."""
+    """Name the inputs that do not lie contiguous, if every case that fails has one."""
     names = [[f"`{question.name(position)}`" for position, _ in strided_inputs(question)] for question in failed]
     if not all(names):
         return ""

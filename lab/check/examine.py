@@ -1,4 +1,4 @@
-"""From the evidence of one run to the first thing that is wrong with it."""
+"""Find the first thing that is wrong with one run of an answer, from the evidence that the run left."""
 
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ def examine(question: Question, evidence: Evidence) -> Finding | None:
 
 
 def examine_run(question: Question, evidence: Evidence) -> Finding | None:
-    """Did it run to the end, inside its memory?"""
+    """Return what stopped a run: an exception, the compiler, or an access outside the tensors."""
     error = evidence.error
     if error is not None:
         code = code_at(error["file"], error["line"])
@@ -87,7 +87,7 @@ def overflow(message: str) -> Finding:
 
 
 def out_of_bounds(evidence: Evidence) -> Finding:
-    """Say what was read or written outside the tensors; stores first, for they destroy."""
+    """Return what was read or written outside the tensors; stores come first, for they destroy."""
     faults = evidence.out_of_bounds
     fault = min(faults, key=lambda f: (f["cause"] == "out-of-bounds", f["kind"] == "load"))
     message = fault_in_words(fault)
@@ -108,7 +108,7 @@ def out_of_bounds(evidence: Evidence) -> Finding:
 
 
 def examine_form(question: Question, evidence: Evidence) -> Finding | None:
-    """Is every result a plain tensor of the right shape, dtype and device?"""
+    """Return what was returned in place of plain tensors of the right shape, dtype and device."""
     wanted, got = len(question.expected), len(evidence.results)
     if question.several != (evidence.returned in ("tuple", "list")) or wanted != got:
         need = f"{wanted} tensors" if question.several else "a tensor"
@@ -127,6 +127,7 @@ def examine_form(question: Question, evidence: Evidence) -> Finding | None:
 
 
 def examine_one_form(question: Question, value: torch.Tensor, result: Result) -> Finding | None:
+    """Return how one result differs in form from the tensor that is right."""
     if result.kind != "tensor":
         cause = "the `return` is missing." if result.kind == "NoneType" else ""
         message = f"it returned {article(result.kind)}; a plain `torch.Tensor` must come back."
@@ -161,7 +162,7 @@ def examine_one_form(question: Question, value: torch.Tensor, result: Result) ->
 
 
 def examine_memory(question: Question, evidence: Evidence) -> Finding | None:
-    """Is everything beside the result as it was?"""
+    """Return what was changed beside the results: memory around a tensor, or an input."""
     if evidence.guards_broken:
         return Finding("guard", "memory just before or after a tensor was overwritten.", "is every store masked?")
     if evidence.changed:
@@ -176,7 +177,7 @@ def examine_memory(question: Question, evidence: Evidence) -> Finding | None:
 
 
 def examine_stores(question: Question, evidence: Evidence) -> Finding | None:
-    """Did Triton stores make the result, every element of it, and nothing else?"""
+    """Return what else than stores of Triton kernels made a result, or which of its elements no store made."""
     if all(result.tensor.numel() == 0 for result in evidence.results):
         return None
     overwritten = find_overwritten(evidence)
@@ -198,7 +199,7 @@ def examine_stores(question: Question, evidence: Evidence) -> Finding | None:
 
 
 def find_overwritten(evidence: Evidence) -> Finding | None:
-    """Did anything but a kernel write into the result after the last launch?"""
+    """Return what wrote into a result after the last launch, where anything did."""
     for result in evidence.results:
         elements = result.overwritten
         if result.owner is None and result.overwrites:
@@ -214,7 +215,7 @@ def find_overwritten(evidence: Evidence) -> Finding | None:
 
 
 def torch_computes(evidence: Evidence, computing: list[dict]) -> Finding:
-    """Say which torch operations did the kernel's work."""
+    """Return which torch operations did the kernel's work."""
     names = list(dict.fromkeys(op["name"] for op in computing))
     op = computing[0]
     message = f"the host function computes with torch: {listed([f'`{n}`' for n in names])}"
@@ -227,7 +228,7 @@ def torch_computes(evidence: Evidence, computing: list[dict]) -> Finding:
 
 
 def not_written(evidence: Evidence, expected: Expected, result: Result, owner: np.ndarray) -> Finding:
-    """Say which elements no program stored, and why that may be."""
+    """Return which elements no program stored, and why that may be."""
     missing = owner < 0
     message = f"{elements_in_words(missing)} of the result {was(missing)} never written by a kernel."
     cause = cause_not_written(evidence, result.programs, owner)
@@ -267,7 +268,7 @@ def cause_not_written(evidence: Evidence, programs: int, owner: np.ndarray) -> s
 
 
 def find_race(evidence: Evidence) -> Finding | None:
-    """Did two programs meet at one element, so that the outcome depends on who comes first?"""
+    """Return which two programs met at one element, so that the outcome depends on which comes first."""
     harmful = [fault for fault in evidence.conflicts if not fault["same_value"]]
     if not harmful:
         return None
@@ -277,7 +278,7 @@ def find_race(evidence: Evidence) -> Finding | None:
 
 
 def examine_values(question: Question, evidence: Evidence) -> Finding | None:
-    """Is every element what it must be?"""
+    """Return which elements are not what they must be, whose they are, and what may have made them so."""
     for expected, result in zip(question.expected, evidence.results, strict=True):
         actual = result.tensor
         excess = excess_of(expected, actual)
@@ -319,7 +320,7 @@ def programs_in_words(wrong: np.ndarray, result: Result, evidence: Evidence) -> 
 
 
 def examine_programs(question: Question, evidence: Evidence) -> Finding | None:
-    """Did enough programs take part, and most of those that were launched?"""
+    """Return by how much too few programs took part, or too many were launched."""
     needed = question.case.programs
     for result in evidence.results:
         if result.owner is not None and result.owner.size and result.programs < needed:

@@ -1,4 +1,4 @@
-"""Inputs that can be copied, sent, and compared afterwards, and memory between guard bands.
+"""Freeze the inputs of a call, so that they can be sent, and thaw them between guard bands.
 
 Tensors keep their strides, offsets and shared storages, so that an answer meets them as the case made them.
 """
@@ -9,9 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-GUARD = (
-    1 << 14
-)  # bytes on either side of every tensor the answer sees; torch fills more than 2**15 with all its threads
+GUARD = 1 << 14  # bytes on either side of every tensor an answer sees; for more than 2**15 torch starts its threads
 GUARD_BYTE = 0x5C
 SPARSE = 1 << 26  # a storage of more bytes is kept as its views' elements: the rest may never have been touched
 

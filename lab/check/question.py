@@ -1,4 +1,4 @@
-"""A case as a question: the inputs of one call, what must come back, and how far off it may be."""
+"""Make a question of a case: the inputs of one call, what must come back, and how far off it may be."""
 
 import inspect
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Run an answer on inputs and bring back plain evidence. Nothing here knows what is right; `lab.check` judges."""
+"""Run an answer on inputs and bring back plain evidence. Nothing here knows what is right: `examine` does."""
 
 import base64
 import json
@@ -53,7 +53,7 @@ def poison(dtype: torch.dtype) -> int:
 
 
 class HostWatch(TorchDispatchMode):
-    """Sees every torch operation of the host function; gives it poisoned memory between guard bands.
+    """Watches a host function: notes its torch operations, and puts what they allocate between guard bands.
 
     `operations`: what computed or wrote: name, file, line, `computes` (more than moving data or making it), the
     storages it wrote, and how many launches came before it.

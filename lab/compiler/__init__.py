@@ -24,6 +24,7 @@ from lab.compiler.link import Parcel, Worker
 from lab.compiler.listing import contains_in_order, keep_lines, mnemonic, readable_lines
 from lab.refusal import advice_on, useful_part
 from lab.show import place
+from lab.words import counted
 
 TIMEOUT = 60.0  # seconds one kernel may take to compile
 
@@ -172,7 +173,7 @@ class Compiled:
         words = (about,) if isinstance(about, str) else about
         excerpt = list(keep_lines(readable, words) if words else readable)
         left = len(excerpt) - lines
-        return "\n".join(excerpt[:lines] + ([f"… {left} more line{'s' * (left > 1)}"] if left > 0 else []))
+        return "\n".join(excerpt[:lines] + [f"… {counted(left, 'more line')}"] * (left > 0))
 
     def stage(self, name: str) -> str:
         """Return the text of a stage by name. Raises ValueError for one that this target does not have."""
@@ -199,7 +200,7 @@ class Compiled:
             return subprocess.run([tool, *options, file.name], capture_output=True, text=True, check=True).stdout
 
     def __repr__(self) -> str:
-        warps = f"{self.num_warps} warp{'s' * (self.num_warps > 1)}"
+        warps = counted(self.num_warps, "warp")
         return (
             f"{self.kernel} for {self.target}: {self.registers} registers a thread, {self.spills} spilled, "
             f"{self.shared:,} bytes of shared memory a program, {warps}, occupancy {self.occupancy:.0%}"
@@ -294,7 +295,7 @@ def pack_launch(launch) -> dict:
     except ValueError:
         raise
     except Exception as error:  # a kernel may name any object, and its file may have changed
-        return {"name": launch.kernel, "problem": f"it cannot be read ({type(error).__name__}: {error})"}
+        return {"name": launch.function.fn.__name__, "problem": f"it cannot be read ({type(error).__name__}: {error})"}
 
 
 def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:

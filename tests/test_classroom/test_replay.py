@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from classroom.course import course_for_sandboxes, readable
+from classroom.executor import evidence_from
 from classroom.replay import Kernels, Refused, Repetition, Replay
 from classroom.sandbox import Limits, Sandbox
 from classroom.transcript import RecordingRunner
@@ -71,6 +72,11 @@ def packed(source: str) -> dict:
     """Return a function of a transcript."""
     names = {"tl": LANGUAGE, "libdevice": LIBDEVICE, "other": OTHER}
     return {"key": 0, "decorator": "jit", "options": {}, "file": "<a>", "line": 1, "source": source, "names": names}
+
+
+def test_the_grader_compiles_nothing_that_comes_with_evidence():
+    """The compiler's process runs the source it is given: a student's belongs into a sandbox."""
+    assert evidence_from(Evidence(kernels=[packed("def made(): pass")]).encode(), frozenset()).kernels == []
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lab import compiler
 from lab.check import judge
 from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_flat, guess_input, guess_transposed, guess_twin
 from lab.check.examine import Finding
+from lab.check.executor import executor_for
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, Result
@@ -517,6 +518,34 @@ def test_what_only_a_gpu_refuses_fails_when_the_values_are_right():
     assert verdict.message.startswith("the values are right here, but on a GPU, sm_80 would refuse needs_too_much")
     assert "on a GPU, sm_90 would refuse" in verdict.message and "bytes of shared memory" in verdict.message
     assert "change what it refuses" in verdict.advice[1]
+
+
+@on_cpu
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (EOFError("LLVM ERROR: oh no"), "the compiler itself crashed (LLVM ERROR: oh no)"),
+        (TimeoutError(), "still compiling after 60 s"),
+    ],
+    ids=["crashes", "hangs"],
+)
+def test_a_compiler_that_comes_to_no_end_costs_a_verdict(monkeypatch, error, words):
+    def ask(request, timeout):
+        raise error
+
+    monkeypatch.setattr(compiler.worker, "ask", ask)
+    verdict = judge(SCALE_ADD, scale_add)
+    assert (verdict.reason, verdict.cases_passed) == ("compiler", 4)
+    assert words in verdict.message and "sm_80 and sm_90" in verdict.message
+
+
+@on_cpu
+def test_a_kernel_comes_back_once_to_be_compiled():
+    inputs = freeze((torch.ones(100), torch.ones(100), 2.0))
+    with executor_for(scale_add, (), 10.0, isolate=True) as executor:
+        sent = [[packed["name"] for packed in executor.run(inputs).kernels] for _ in range(2)]
+        assert sent == [["scale_add_kernel"], []]
+        assert executor.objections() == []
 
 
 @on_cpu

@@ -443,6 +443,25 @@ def test_objections_per_target():
     assert text.startswith("sm_80 would refuse") and "fp8e4nv" in text
 
 
+class Odd:
+    """Looks like a tensor from afar."""
+
+    data_ptr = 16
+
+
+odd = Odd()
+
+
+@triton.jit
+def odd_kernel(x_ptr, n, one, BLOCK: tl.constexpr):
+    tl.store(x_ptr, odd)
+
+
+def test_what_cannot_be_sent_is_an_objection():
+    (text,) = objections_to(launch_of(odd_kernel, n=5, one=1, BLOCK=16))
+    assert text.startswith("sm_80 and sm_90 would refuse odd_kernel\nit cannot be read (AttributeError: ")
+
+
 # The process
 
 
