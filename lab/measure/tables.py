@@ -2,7 +2,7 @@
 
 import html
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,49 +65,47 @@ class Table:
 
 
 def table(
-    rows: Sequence[Mapping[str, object]],
+    rows: Sequence[Mapping[str, Any]] | Sequence[Sequence[Any]],
+    heads: Sequence[str] = (),
     *,
     formats: Mapping[str, str] | None = None,
-    largest: Collection[str] = (),
-    smallest: Collection[str] = (),
+    best: Mapping[str, Callable] | None = None,
     across: Collection[str] = (),
 ) -> Table:
-    """Return a table of rows that map each head, with its unit, to a value.
+    """Return a table of rows that map each head, with its unit, to a value; or of rows of values under `heads`.
 
-    formats: head → format of its numbers, such as ".0%"; otherwise three digits. largest, smallest: heads of columns
-    whose largest or smallest number is marked. across: heads among which each row's largest number is marked.
+    formats: head → format of its numbers, such as ".0%"; otherwise three digits. best: head → `min` or `max`, which
+    number of its column to mark. across: heads among which each row's largest number is marked.
     Raises ValueError for rows of different heads, and for a table wider than a page.
     """
-    heads = tuple(rows[0]) if rows else ()
-    if not heads or any(tuple(row) != heads for row in rows):
+    lines = [dict(zip(heads, row, strict=True)) if heads else dict(row) for row in rows]
+    heads, formats, best = tuple(lines[0]) if lines else (), formats or {}, best or {}
+    if not heads or any(tuple(line) != heads for line in lines):
         raise ValueError("a table needs rows, and all of them with the same heads in the same order")
-    if unknown := [head for head in (*(formats or {}), *largest, *smallest, *across) if head not in heads]:
+    if unknown := [head for head in (*formats, *best, *across) if head not in heads]:
         raise ValueError(f"no column is called {', '.join(unknown)}; the heads are {', '.join(heads)}")
-    texts = tuple(tuple(shown(value, (formats or {}).get(head)) for head, value in row.items()) for row in rows)
-    columns = {head: [(row, heads.index(head)) for row in range(len(rows))] for head in heads}
-    best = {cell for head in largest for cell in extremes(rows, texts, columns[head], max)}
-    best |= {cell for head in smallest for cell in extremes(rows, texts, columns[head], min)}
-    for row in range(len(rows)):
-        best |= {*extremes(rows, texts, [columns[head][row] for head in across], max)}
-    words = frozenset(c for c, head in enumerate(heads) if all(isinstance(row[head], (str, bool)) for row in rows))
-    made = Table(heads, texts, frozenset(best), words)
+    values = [tuple(line.values()) for line in lines]
+    texts = [tuple(shown(value, formats.get(head)) for head, value in line.items()) for line in lines]
+    marked: set[tuple[int, int]] = set()
+    for head, pick in best.items():
+        marked |= {*extremes([(place, heads.index(head)) for place in range(len(lines))], values, texts, pick)}
+    for place in range(len(lines)):
+        marked |= {*extremes([(place, heads.index(head)) for head in across], values, texts, max)}
+    words = {place for place in range(len(heads)) if all(isinstance(row[place], (str, bool)) for row in values)}
+    made = Table(heads, tuple(texts), frozenset(marked), frozenset(words))
     if (width := max(map(len, str(made).splitlines()))) > WIDEST:
-        raise ValueError(
-            f"the table is {width} columns wide, and a page shows {WIDEST}: leave some out, or shorten heads"
-        )
+        raise ValueError(f"the table is {width} columns wide, and a page shows {WIDEST}: shorten its heads")
     return made
 
 
-def extremes(
-    rows: Sequence[Mapping[str, object]], texts, cells: Sequence[tuple[int, int]], pick
-) -> list[tuple[int, int]]:
-    """Return the cells that hold the largest, or smallest, number; those that read the same share the mark."""
-    numbers = {cell: list(rows[cell[0]].values())[cell[1]] for cell in cells}
+def extremes(cells: Sequence[tuple[int, int]], values: Sequence, texts: Sequence, pick: Callable) -> list:
+    """Return the cells that hold the number which `pick` chooses; those that read the same share the mark."""
+    numbers = {(row, column): values[row][column] for row, column in cells}
     numbers = {cell: value for cell, value in numbers.items() if isinstance(value, (int, float))}
     if not numbers:
         return []
-    row, column = pick(numbers, key=numbers.__getitem__)
-    return [cell for cell in numbers if texts[cell[0]][cell[1]] == texts[row][column]]
+    best_row, best_column = pick(numbers, key=numbers.__getitem__)
+    return [(row, column) for row, column in numbers if texts[row][column] == texts[best_row][best_column]]
 
 
 def shown(value: object, form: str | None = None) -> str:

@@ -23,11 +23,12 @@ def test_a_table_reads_in_plain_text():
     made = table([{"kind": "wide", "time, ms": 1.2345, "loads": 4096}, {"kind": "narrow", "time, ms": 10, "loads": 16}])
     assert str(made).splitlines() == ["kind    time, ms  loads", "wide        1.23  4,096", "narrow        10     16"]
     assert repr(made) == str(made) == made._repr_mimebundle_()["text/plain"]
+    assert made == table([("wide", 1.2345, 4096), ("narrow", 10, 16)], ("kind", "time, ms", "loads"))
 
 
 def test_the_best_is_marked_in_text_and_bold_in_html():
     rows = [{"at": "a", "ms": 2.0, "GB/s": 10.0}, {"at": "b", "ms": 1.0, "GB/s": 30.0}]
-    made = table(rows, smallest=["ms"], largest=["GB/s"])
+    made = table(rows, best={"ms": min, "GB/s": max})
     assert str(made).splitlines()[1:] == ["a   2.00   10.0", "b   1.00*  30.0*", "* the best"]
     assert re.findall("<strong>(.*?)</strong>", made.html) == ["1.00", "30.0"]
 
@@ -56,7 +57,7 @@ def test_tables_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="needs rows"):
         table([])
     with pytest.raises(ValueError, match="no column is called c; the heads are a, b"):
-        table([{"a": 1, "b": 2}], largest=["c"])
+        table([{"a": 1, "b": 2}], best={"c": max})
     with pytest.raises(ValueError, match="is 120 columns wide, and a page shows 100"):
         table([{"a": "x" * 120}])
 
