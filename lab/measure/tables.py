@@ -74,12 +74,14 @@ def table(
 ) -> Table:
     """Return a table of rows that map each head, with its unit, to a value; or of rows of values under `heads`.
 
-    formats: head → format of its numbers, such as ".0%"; otherwise three digits. best: head → `min` or `max`, which
-    number of its column to mark. across: heads among which each row's largest number is marked.
+    formats: head → format of its numbers, such as ".0%"; otherwise three digits, or two after the point under a head
+    with a ×. best: head → `min` or `max`, which number of its column to mark. across: heads among which each row's
+    largest number is marked.
     Raises ValueError for rows of different heads, and for a table wider than a page.
     """
     lines = [dict(zip(heads, row, strict=True)) if heads else dict(row) for row in rows]
-    heads, formats, best = tuple(lines[0]) if lines else (), formats or {}, best or {}
+    heads, best = tuple(lines[0]) if lines else (), best or {}
+    formats = {head: ".2f" for head in heads if "×" in head} | dict(formats or {})
     if not heads or any(tuple(line) != heads for line in lines):
         raise ValueError("a table needs rows, and all of them with the same heads in the same order")
     if unknown := [head for head in (*formats, *best, *across) if head not in heads]:
@@ -139,7 +141,7 @@ def standing_table(rows: Sequence[Row], *, y: str = "gb_per_s", variants: Collec
         line |= {called: here.get(name) for name, called in names.items()}
         line |= {"× best peer": place.against_best, "of roof": place.ours.roof_share}
         lines.append(line)
-    return table(lines, formats={"of roof": ".0%", "× best peer": ".2f"}, across=list(names.values()))
+    return table(lines, formats={"of roof": ".0%"}, across=list(names.values()))
 
 
 def code_table(codes: Mapping[str, Any], count: Collection[str] = ()) -> Table:

@@ -51,6 +51,10 @@ def test_values_are_shown_as_a_reader_expects():
     assert "x&lt;y" in table([{"e": "x<y"}]).html
 
 
+def test_ratios_have_two_digits_after_the_point():
+    assert table([(0.9994, 12.345)], ("× torch", "ms")).rows == (("1.00", "12.3"),)
+
+
 def test_tables_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="all of them with the same heads"):
         table([{"a": 1}, {"b": 1}])
