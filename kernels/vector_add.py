@@ -68,7 +68,8 @@ def uninitialized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @custom_op(uninitialized)
 def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return what `vector_add` returns."""
-    if x.is_neg() or y.is_neg() or (x.is_complex() and (x.is_conj() or y.is_conj())):
+    lazy = x.is_neg() or y.is_neg()
+    if lazy or (x.dtype.is_complex and (x.is_conj() or y.is_conj())):
         x, y = (t.resolve_conj().resolve_neg() for t in (x, y))
     return sum_for(tensor_spec(x), tensor_spec(y))(x, y)
 

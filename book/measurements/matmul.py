@@ -88,12 +88,12 @@ def increment(a, b, out, sizes, strides):
 
 def ordered(group: int, options: dict) -> Callable:
     """Return a run of the portable kernel with its tiles in groups of this many rows."""
-    options = {**options, "GROUP": group, "ACTIVATION": None, "PRECISION": "tf32"}
+    options = {**options, "GROUP_M": group, "ACTIVATION": None, "PRECISION": "tf32"}
     return lambda a, b, out, sizes, strides: matmul_kernel[grid_of(out)](a, b, None, out, *sizes, *strides, **options)
 
 
 def autotuned(a, b, out, sizes, strides):
-    options = {"GROUP": 8, "ACTIVATION": None, "PRECISION": "tf32"}
+    options = {"GROUP_M": 8, "ACTIVATION": None, "PRECISION": "tf32"}
     matmul_autotuned_kernel[grid_of(out)](a, b, None, out, *sizes, *strides, **options)
 
 
@@ -101,7 +101,7 @@ def persistent(a, b, out, sizes, strides):
     blocks = ([128, 64], [64, 256], [128, 256])
     descriptors = [TensorDescriptor.from_tensor(t, block) for t, block in zip((a, b, out), blocks, strict=True)]
     programs = torch.cuda.get_device_properties(DEVICE).multi_processor_count
-    matmul_persistent_kernel[(programs,)](*descriptors, *sizes, **PIPELINED, GROUP=8)
+    matmul_persistent_kernel[(programs,)](*descriptors, *sizes, **PIPELINED, GROUP_M=8)
 
 
 SQUARES = {

@@ -1,1 +1,4 @@
-"""The rungs that a chapter climbs and no operation uses, in order, each named for its one idea."""
+"""What chapters climb and nobody ships.
+
+These import the shipped files' helpers, never the other way round.
+"""

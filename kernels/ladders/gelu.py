@@ -1,4 +1,7 @@
-"""GeLU on the way to the forms that ship: the definition, then the tanh form, in ever fewer instructions."""
+"""GeLU on the way to the forms that ship, in ever fewer instructions.
+
+First the definition, then the tanh form; each is a function of a float32 x.
+"""
 
 import triton
 import triton.language as tl
@@ -21,8 +24,15 @@ def gelu_libdevice_erf(x):
 
 @triton.jit
 def gelu_libdevice_tanh(x):
-    """The tanh form as it is published (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
-    return 0.5 * x * (1.0 + libdevice.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    """The tanh form as it is published.
+
+    Source: Hendrycks and Gimpel, Gaussian Error Linear Units, 2016.
+    """
+    return (
+        0.5
+        * x
+        * (1.0 + libdevice.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    )
 
 
 @triton.jit

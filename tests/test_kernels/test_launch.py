@@ -5,74 +5,26 @@ import subprocess
 import sys
 
 import pytest
-import triton
+import torch
 
-LISTENING = """
-from contextlib import nullcontext
-from types import SimpleNamespace
+import kernels.launch
+from kernels.launch import knows, launcher, tensor_spec, wants_gradient
+
+KERNELS = """
+from functools import partial
 
 import torch
 import triton
-from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import driver as nvidia
 
-heard = []
-
-
-def listen(*arguments):
-    *before, metadata, enter, leave, global_scratch, profile_scratch, annotations, signature, passed = arguments
-    passed = [getattr(value, "pointer", value) for value in passed]
-    heard.append([before, global_scratch, profile_scratch, annotations, signature, passed])  # hooks are left out
-
-
-for name in ("ARG_CONSTEXPR", "ARG_KERNEL", "ARG_TUPLE"):
-    setattr(nvidia, name, name)
-nvidia.PyKernelArg = lambda nested_tuple, type: (nested_tuple, type)
-utils = SimpleNamespace(
-    launch=listen,
-    build_signature_metadata=list,
-    fill_tma_descriptor_tiled=lambda *facts: ("map", *map(str, facts)),
-    get_device_properties=lambda device: {"max_shared_mem": 232448},
-    load_binary=lambda *binary: ("module", "function", 168, 0, 1024),
-)
-triton.runtime.driver.set_active(SimpleNamespace(
-    utils=utils, launcher_cls=nvidia.CudaLauncher, get_current_device=lambda: 0, get_current_stream=lambda device: 7,
-    get_current_target=lambda: GPUTarget("cuda", 90, 32), get_active_torch_device=lambda: torch.device("cuda", 0),
-))
-
-torch.cuda.device = lambda device: nullcontext()  # which a CPU's PyTorch does not have
-
-from functools import partial
-
+from tests.test_kernels.listening import dense, same
 from kernels import matmul as portable
 from kernels.attention import backward as attention_backward
 from kernels.attention import hopper as attention_hopper
 from kernels.attention import hopper_backward as attention_backward_hopper
-from kernels.launch import TensorSpec, launcher
 from kernels.matmul import hopper as matmul_hopper
 
-device = torch.device("cuda", 0)
-
-
-def dense(*shape, dtype=torch.bfloat16):
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.insert(0, strides[0] * size)
-    return TensorSpec(shape, tuple(strides), dtype, device, True)
-
-
-def same(kernel, grid, tensors, rest, constants, described=(), **options):
-    # rest: specs, or numbers
-    placed = [t and t.at(4096 * (i + 1)) for i, t in enumerate(tensors)]
-    sources = [describe(t) for describe, t in zip(described, placed)] or placed
-    passed = [t.at(2**20 + 4096 * i) if isinstance(t, TensorSpec) else t for i, t in enumerate(rest)]
-    kernel[grid](*sources, *passed, *constants, **options)
-    launch = launcher(kernel, grid, tensors, tuple(passed), constants, described, **options)
-    launch(placed, *passed)
-    return heard[-1] == heard[-2] and len(heard[-1][-1]) >= len(constants)
-
-
-for dtype, rounded in ((torch.bfloat16, False), (torch.float32, True)):
+rounds = not triton.__version__.startswith("3.6")  # Triton's own descriptors: ours always do
+for dtype, rounded in ((torch.bfloat16, False), (torch.float32, rounds)):
     k = 128 // dtype.itemsize
     constants = (256, 2, 4, 4 * dtype.itemsize // 2, 16, k, 4, True, False, "relu")
     blocks = (((64, k), rounded), ((64, k), rounded), ((64, 64), False))
@@ -101,11 +53,153 @@ kernel, rest = attention_backward.attention_dk_dv_kernel, (row, row, heads, head
 print(same(kernel, (40, 1, 1), 4 * (heads,), rest, constants, tiles.described(), num_warps=4, num_stages=2))
 """
 
+OPERATIONS = """
+import sys
 
-@pytest.mark.skipif(triton.__version__.startswith("3.6"), reason="its launcher is compiled against CUDA's library")
-def test_a_launcher_passes_what_triton_passes():
+import torch
+
+import kernels.launch
+from tests.test_kernels.listening import heard
+from kernels.dropout import dropout
+from kernels.gelu import bias_gelu, gelu
+from kernels.matmul import matmul
+from kernels.softmax import softmax
+from kernels.vector_add import vector_add
+
+x, rows = torch.randn(4096), torch.randn(8, 512)
+CALLS = {
+    "vector_add": lambda: vector_add(x, x),
+    "softmax": lambda: softmax(rows),
+    "gelu": lambda: gelu(x),
+    "bias_gelu": lambda: bias_gelu(rows, rows[0]),
+    "dropout": lambda: dropout(x, 0.5, 2**40),
+    "matmul": lambda: matmul(rows, rows.t()),
+}
+
+
+def told(call):
+    # addresses of results differ from call to call
+    del heard[:]
+    call()
+    (facts,) = heard
+    *others, passed = facts
+    return [*others, ["address" if isinstance(value, int) and value > 2**41 else value for value in passed]]
+"""
+
+
+def run(program: str) -> list[str]:
+    """Run a program in a process of its own, and return the words that it prints."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     environment.pop("TRITON_INTERPRET", None)
-    command = [sys.executable, "-c", LISTENING]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert run.stdout.split() == ["True"] * 8, run.stdout + run.stderr
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split()
+
+
+def test_a_launcher_passes_what_triton_passes():
+    assert run(KERNELS) == ["True"] * 8
+
+
+def test_operations_pass_what_triton_passes():
+    program = """
+ours = {name: told(call) for name, call in CALLS.items()}
+kernels.launch.knows = lambda version: False
+for module in list(sys.modules.values()):
+    if getattr(module, "__name__", "").startswith("kernels"):
+        for thing in vars(module).values():
+            if hasattr(thing, "cache_clear"):
+                thing.cache_clear()
+for name, call in CALLS.items():
+    print(told(call) == ours[name], "address" in ours[name][-1])
+"""
+    assert run(OPERATIONS + program) == ["True"] * 12
+
+
+def test_a_call_is_few_steps():
+    """Functions that Python calls from a call to its launch: a measure of time that no load of the machine changes."""
+    program = """
+for name, call in CALLS.items():
+    call()
+    count = 0
+
+    def step(frame, event, argument):
+        global count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(step)
+    call()
+    sys.setprofile(None)
+    print(name, count)
+"""
+    words = run(OPERATIONS + program)
+    steps = dict(zip(words[::2], map(int, words[1::2]), strict=True))
+    assert max(steps.values()) <= 60
+
+
+# Versions of Triton
+
+
+def test_another_version_takes_the_public_launch_and_says_so_once(monkeypatch):
+    monkeypatch.setattr(kernels.launch, "is_nvidia", lambda device: True)
+    monkeypatch.setattr(kernels.launch.triton, "__version__", "3.99.0")
+    knows.cache_clear()
+    launched = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *arguments, **options: launched.append((grid, arguments, options))
+
+    x = torch.ones(3)
+    with pytest.warns(UserWarning, match="With 3.99.0 they take Triton's public launch") as said:
+        for _ in range(2):
+            launch = launcher(Kernel(), (1, 1, 1), (tensor_spec(x),), (5,), (16,), num_warps=2)
+            launch((x,), 7)
+    assert len(said) == 1
+    assert launched == [((1, 1, 1), (x, 7, 16), {"num_warps": 2})] * 2
+
+
+def test_another_version_still_gets_descriptors(monkeypatch):
+    monkeypatch.setattr(kernels.launch, "knows", lambda version: False)
+    monkeypatch.setattr(kernels.launch, "is_nvidia", lambda device: True)
+    launched = []
+
+    class Kernel:
+        def __getitem__(self, grid):
+            return lambda *arguments: launched.append(arguments)
+
+    x, y = torch.ones(3), torch.ones(4)
+    described = (lambda t: ("descriptor", t), lambda t: ("another", t))
+    launcher(Kernel(), (1, 1, 1), (tensor_spec(x), tensor_spec(y)), (), (16,), described)((x, y))
+    assert launched == [(("descriptor", x), ("another", y), 16)]
+
+
+@pytest.mark.parametrize("version, known", [("3.6.0", True), ("3.7.1", True), ("3.8.0", False), ("3.70.0", False)])
+@pytest.mark.filterwarnings("ignore:The kernels know")
+def test_known_versions(version, known):
+    assert knows(version) is known
+
+
+# Gradients
+
+
+def test_autograd_is_asked_only_where_a_gradient_is_wanted():
+    x, w = torch.ones(3), torch.ones(3, requires_grad=True)
+    assert not wants_gradient(x) and wants_gradient(w) and wants_gradient(x, w)
+    with torch.no_grad():
+        assert not wants_gradient(w)
+    with torch.autograd.forward_ad.dual_level():
+        assert wants_gradient(x)
+
+
+# Experimental parts of Triton
+
+
+@pytest.mark.parametrize("module", ["attention", "dropout", "gelu", "matmul", "softmax", "vector_add"])
+def test_importing_an_operation_imports_no_experiment(module):
+    program = f"""
+import sys
+import kernels.{module}
+print(*[name for name in sys.modules if name.startswith("triton.experimental")])
+"""
+    assert run(program) == []

@@ -231,16 +231,16 @@ def test_offsets_past_two_to_the_31(strides):
 
 
 @triton.jit
-def order_kernel(row_ptr, column_ptr, tiles_m, tiles_n, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+def order_kernel(row_ptr, column_ptr, tiles_m, tiles_n, GROUP_M: tl.constexpr, BLOCK: tl.constexpr):
     tile = tl.arange(0, BLOCK)
-    row, column = tile_origin(tile, tiles_m, tiles_n, GROUP)
+    row, column = tile_origin(tile, tiles_m, tiles_n, GROUP_M)
     tl.store(row_ptr + tile, row, mask=tile < tiles_m * tiles_n)
     tl.store(column_ptr + tile, column, mask=tile < tiles_m * tiles_n)
 
 
 def order(tiles_m: int, tiles_n: int, group: int) -> list[tuple[int, int]]:
     row, column = torch.empty(2, tiles_m * tiles_n, dtype=torch.int32, device=DEVICE).unbind()
-    order_kernel[(1,)](row, column, tiles_m, tiles_n, GROUP=group, BLOCK=512)
+    order_kernel[(1,)](row, column, tiles_m, tiles_n, GROUP_M=group, BLOCK=512)
     return list(zip(row.tolist(), column.tolist(), strict=True))
 
 
@@ -279,22 +279,22 @@ def by_tiles(kernel, **constants):
 def persistently(a, b, out, sizes, strides):
     blocks = ([16, 32], [32, 32], [16, 32])
     descriptors = [TensorDescriptor.from_tensor(t, block) for t, block in zip((a, b, out), blocks, strict=True)]
-    matmul_persistent_kernel[(2,)](*descriptors, *sizes, **TILE, GROUP=2)
+    matmul_persistent_kernel[(2,)](*descriptors, *sizes, **TILE, GROUP_M=2)
 
 
 def autotuned(a, b, out, sizes, strides):
     def grid(meta):
         return (triton.cdiv(sizes[0], meta["BLOCK_M"]) * triton.cdiv(sizes[1], meta["BLOCK_N"]),)
 
-    matmul_autotuned_kernel[grid](a, b, None, out, *sizes, *strides, GROUP=8, ACTIVATION=None, PRECISION="tf32")
+    matmul_autotuned_kernel[grid](a, b, None, out, *sizes, *strides, GROUP_M=8, ACTIVATION=None, PRECISION="tf32")
 
 
 RUNGS = {
     "element": by_elements,
     "tile": by_tiles(matmul_tile_kernel),
     "increment": by_tiles(matmul_increment_kernel),
-    "row by row": by_tiles(matmul_kernel, GROUP=1, ACTIVATION=None, PRECISION="tf32"),
-    "grouped": by_tiles(matmul_kernel, GROUP=8, ACTIVATION=None, PRECISION="tf32"),
+    "row by row": by_tiles(matmul_kernel, GROUP_M=1, ACTIVATION=None, PRECISION="tf32"),
+    "grouped": by_tiles(matmul_kernel, GROUP_M=8, ACTIVATION=None, PRECISION="tf32"),
     "persistent": persistently,
     "autotuned": autotuned,
 }
@@ -357,7 +357,7 @@ def compile_kernel(target, dtype, config, activation=None, precision="tf32"):
     a = torch.empty(4096, 4096, dtype=dtype, device="meta")
     out = torch.empty(4096, 4096, dtype=result_dtype(dtype), device="meta")
     sizes = (*[4096] * 3, *[4096, 1] * 3)
-    options = {"GROUP": 8, "ACTIVATION": activation, "PRECISION": precision, **config.all_kwargs()}
+    options = {"GROUP_M": 8, "ACTIVATION": activation, "PRECISION": precision, **config.all_kwargs()}
     return compiled(matmul_kernel, a, a, out, out, *sizes, target=target, **options)
 
 
@@ -382,7 +382,7 @@ def test_a_short_matrix_leaves_no_register_spilled(dtype):
 def test_the_persistent_rung_uses_the_copy_engine():
     x = torch.empty(4096, 4096, dtype=torch.bfloat16, device="meta")
     descriptors = [TensorDescriptor.from_tensor(x, block) for block in ([128, 64], [64, 256], [128, 256])]
-    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "num_warps": 8}
+    blocks = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8, "num_warps": 8}
     code = compiled(matmul_persistent_kernel, *descriptors, 4096, 4096, 4096, target="sm_90", **blocks)
     assert code.count("cp.async.bulk.tensor") > 0 and code.count("wgmma.mma_async") > 0 and code.spills == 0
 
