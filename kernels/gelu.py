@@ -461,7 +461,7 @@ def matrix_strides(x: TensorSpec) -> tuple[int, int] | None:
     if len(x.shape) == 1:
         return x.shape[0], x.strides[0]
     if len(x.shape) == 2:
-        return x.strides
+        return x.strides[0], x.strides[1]
     dense = [math.prod(x.shape[axis + 1 :]) for axis in range(len(x.shape))]
     return (dense[-2], 1) if same_layout(x.shape, x.strides, dense) else None
 

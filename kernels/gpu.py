@@ -2,26 +2,36 @@
 
 import torch
 
-WITH_COPY_ENGINE = ((9, 0), (10, 0), (10, 3))  # compute capabilities of GPUs with TMA and a large shared memory
+# Compute capabilities of GPUs with TMA and a large shared memory.
+WITH_COPY_ENGINE = ((9, 0), (10, 0), (10, 3))
 
 
 def is_hopper(device: torch.device) -> bool:
-    """Return whether a device is a GPU of the generation that the Gluon kernels are written for."""
+    """Return whether a device is a GPU that the Gluon kernels are written for."""
     return is_nvidia(device) and torch.cuda.get_device_capability(device) == (9, 0)
 
 
 def has_copy_engine(device: torch.device) -> bool:
     """Return whether a device is a GPU whose copy engine (TMA) the kernels use."""
-    return is_nvidia(device) and torch.cuda.get_device_capability(device) in WITH_COPY_ENGINE
+    if not is_nvidia(device):
+        return False
+    return torch.cuda.get_device_capability(device) in WITH_COPY_ENGINE
 
 
 def is_nvidia(device: torch.device) -> bool:
-    """Return whether a device is an NVIDIA GPU: an AMD MI200 reports the capability of a Hopper GPU."""
+    """Return whether a device is an NVIDIA GPU.
+
+    An AMD MI200 is none, though it reports the capability of a Hopper GPU.
+    """
     return device.type == "cuda" and torch.version.hip is None
 
 
 def shared_limit(device: torch.device) -> int:
-    """Return the bytes of shared memory that one program may have; without a GPU there is no limit."""
+    """Return the bytes of shared memory that one program may have.
+
+    Without a GPU there is no limit.
+    """
     if device.type != "cuda":
         return 2**63
-    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+    properties = torch.cuda.get_device_properties(device)
+    return properties.shared_memory_per_block_optin  # type: ignore[attr-defined]

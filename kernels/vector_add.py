@@ -112,8 +112,8 @@ def numbers(*specs: TensorSpec) -> tuple[TensorSpec, ...]:
     """Return the specs of what `views` returns for tensors of these specs."""
     x, y, out = specs
     if x.dtype.is_complex:
-        parts = {"shape": (*x.shape, 2), "dtype": x.dtype.to_real()}
-        return tuple(t._replace(**parts) for t in specs)
+        shape, dtype = (*x.shape, 2), x.dtype.to_real()
+        return tuple(t._replace(shape=shape, dtype=dtype) for t in specs)
     return x._replace(dtype=torch.uint8), y._replace(dtype=torch.uint8), out
 
 
