@@ -10,6 +10,7 @@ from lab.measure.rows import OURS, PEERS, Row, select, standings
 from lab.plots.axes import UNITS, amount, named, shape_labels
 
 WIDEST = 100  # columns of plain text that a page shows
+CAPTION = "caption-side:top;color:inherit;font-weight:600;text-align:left;padding:0 0 .3em;white-space:nowrap"
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     best: frozenset[tuple[int, int]] = frozenset()  # (row, column)
     words: frozenset[int] = frozenset()  # columns that read from the left
+    title: str = ""
 
     @property
     def html(self) -> str:
@@ -31,7 +33,9 @@ class Table:
             for row, cells in enumerate(self.rows)
         )
         style = "border-collapse:collapse;font-variant-numeric:tabular-nums;margin:.6rem 0;width:auto"
-        return f'<table class="tile-table" style="{style}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+        caption = f'<caption style="{CAPTION}">{html.escape(self.title)}</caption>' if self.title else ""
+        inside = f"{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>"
+        return f'<table class="tile-table" style="{style}">{inside}</table>'
 
     def _cell(self, row: int, column: int, text: str) -> str:
         text = html.escape(text)
@@ -59,7 +63,7 @@ class Table:
             ).rstrip()
             for row in (heads, *shown)
         ]
-        return "\n".join([*lines, *["* the best"] * bool(self.best)])
+        return "\n".join([*[self.title] * bool(self.title), *lines, *["* the best"] * bool(self.best)])
 
     __repr__ = __str__
 
@@ -71,6 +75,7 @@ def table(
     formats: Mapping[str, str] | None = None,
     best: Mapping[str, Callable] | None = None,
     across: Collection[str] = (),
+    title: str = "",
 ) -> Table:
     """Return a table of rows that map each head, with its unit, to a value; or of rows of values under `heads`.
 
@@ -94,7 +99,7 @@ def table(
     for place in range(len(lines)):
         marked |= {*extremes([(place, heads.index(head)) for head in across], values, texts, max)}
     words = {place for place in range(len(heads)) if all(isinstance(row[place], (str, bool)) for row in values)}
-    made = Table(heads, tuple(texts), frozenset(marked), frozenset(words))
+    made = Table(heads, tuple(texts), frozenset(marked), frozenset(words), title)
     if (width := max(map(len, str(made).splitlines()))) > WIDEST:
         raise ValueError(f"the table is {width} columns wide, and a page shows {WIDEST}: shorten its heads")
     return made
@@ -123,7 +128,9 @@ def shown(value: object, form: str | None = None) -> str:
     return f"{value:,}" if isinstance(value, int) or not math.isfinite(value) else amount(value)
 
 
-def standing_table(rows: Sequence[Row], *, y: str = "gb_per_s", variants: Collection[str] = ()) -> Table:
+def standing_table(
+    rows: Sequence[Row], *, y: str = "gb_per_s", variants: Collection[str] = (), title: str = ""
+) -> Table:
     """Return how fast ours is at each shape beside every peer, and beside the best of them.
 
     rows: of one operation. y: `gb_per_s` or `tflop_per_s`. variants: more of our own variants to show.
@@ -141,7 +148,7 @@ def standing_table(rows: Sequence[Row], *, y: str = "gb_per_s", variants: Collec
         line |= {called: here.get(name) for name, called in names.items()}
         line |= {"× best peer": place.against_best, "of roof": place.ours.roof_share}
         lines.append(line)
-    return table(lines, formats={"of roof": ".0%"}, across=list(names.values()))
+    return table(lines, formats={"of roof": ".0%"}, across=list(names.values()), title=title)
 
 
 def code_table(codes: Mapping[str, Any], count: Collection[str] = ()) -> Table:

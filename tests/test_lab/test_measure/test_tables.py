@@ -51,6 +51,11 @@ def test_values_are_shown_as_a_reader_expects():
     assert "x&lt;y" in table([{"e": "x<y"}]).html
 
 
+def test_a_title_stands_above():
+    made = table([{"a": 1}], title="Backward")
+    assert str(made) == "Backward\na\n1" and re.search(r"<caption[^>]*>Backward</caption>", made.html)
+
+
 def test_ratios_have_two_digits_after_the_point():
     assert table([(0.9994, 12.345)], ("× torch", "ms")).rows == (("1.00", "12.3"),)
 
