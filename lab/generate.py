@@ -1,11 +1,11 @@
 """From a solution to the notebook a learner fills in, and from that notebook to the answers in it.
 
-Answer cells carry `task="…"` in their marker, and a trailing `# blank: form` on every line that becomes a blank;
-several lines vanish with a bare `# blank:`. Cells tagged `spec` stay out of the notebook.
+Answer cells carry `task="…"` in their marker, and `# blank: form` at the end of a line that becomes a blank, or above a
+statement that does; what has a bare `# blank:` vanishes. Cells tagged `spec` stay out of the notebook.
 """
 
-import re
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,25 +19,43 @@ if TYPE_CHECKING:
 BLANK = "____"
 ANSWER = "-answer"  # the end of an answer cell's id
 CHECK = "-check"
-BLANK_NOTE = re.compile(r"\s*# blank:(.*)$")
+NOTE = "# blank:"
 
 
 def solved_source(source: str) -> str:
     """Return an answer cell's finished code, without the notes that make its blanks."""
-    return "\n".join(BLANK_NOTE.sub("", line) for line in source.splitlines())
+    return "\n".join(line for lines, _ in noted(source) for line in lines)
 
 
 def blank_source(source: str) -> str:
-    """Return an answer cell as the learner finds it: every noted line replaced by its blank form, or dropped."""
-    lines = []
-    for line in source.splitlines():
-        note = BLANK_NOTE.search(line)
-        if note is None:
-            lines.append(line)
-        elif note[1].strip():
-            indent = line[: len(line) - len(line.lstrip())]
-            lines.append(indent + note[1].strip())
-    return "\n".join(lines)
+    """Return an answer cell as the learner finds it: what is noted is replaced by its blank form, or dropped."""
+    kept: list[str] = []
+    for lines, form in noted(source):
+        indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
+        kept += lines if form is None else [indent + form] * bool(form)
+    return "\n".join(kept)
+
+
+def noted(source: str) -> Iterator[tuple[list[str], str | None]]:
+    """Yield the lines of an answer cell with the blank form that is noted for them: None for a line without a note.
+
+    A note at the end of a line is about that line, one on a line of its own about the statement that follows.
+    """
+    lines = source.splitlines()
+    ends = {}
+    if any(line.lstrip().startswith(NOTE) for line in lines):
+        statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+        ends = {node.lineno: node.end_lineno for node in reversed(statements)}
+    index = 0
+    while index < len(lines):
+        code, note, form = lines[index].partition(NOTE)
+        end = index + 1
+        if note and not code.strip():
+            end = ends[index + 2]
+            yield lines[index + 1 : end], form.strip()
+        else:
+            yield [code.rstrip() if note else code], form.strip() if note else None
+        index = end
 
 
 def is_withheld(source: str) -> bool:

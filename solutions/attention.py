@@ -45,16 +45,24 @@ NAN = float("nan")
 
 def normal(generator, *shape, dtype=torch.float32, scale=1.0):
     """Return normal random numbers."""
-    return (scale * torch.randn(shape, generator=generator, device=generator.device)).to(dtype)
+    return (
+        scale * torch.randn(shape, generator=generator, device=generator.device)
+    ).to(dtype)
 
 
 def near_one(generator, *shape, dtype=torch.float32):
-    """Return numbers between 1/2 and 3/2: weighted means of them lose no digits to signs that cancel."""
-    return (0.5 + torch.rand(shape, generator=generator, device=generator.device)).to(dtype)
+    """Return numbers between 1/2 and 3/2: weighted means of them lose no digits to
+    signs that cancel.
+    """
+    return (0.5 + torch.rand(shape, generator=generator, device=generator.device)).to(
+        dtype
+    )
 
 
 def scores_and_values(M, N, dtype=torch.float32, scale=1.0, pad=0):
-    """Return a maker of scores [M, N], their rows `pad` elements apart, and of values [N]."""
+    """Return a maker of scores [M, N], their rows `pad` elements apart, and of values
+    [N].
+    """
     return lambda generator: (
         normal(generator, M, N + pad, dtype=dtype, scale=scale)[:, :N],
         near_one(generator, N, dtype=dtype),
@@ -62,7 +70,9 @@ def scores_and_values(M, N, dtype=torch.float32, scale=1.0, pad=0):
 
 
 def attended(M, N, D=16, *more, dtype=torch.float32, scale=1.0):
-    """Return a maker of queries [M, D], keys and values [N, D], and of further arguments."""
+    """Return a maker of queries [M, D], keys and values [N, D], and of further
+    arguments.
+    """
     return lambda generator: (
         normal(generator, M, D, dtype=dtype, scale=scale),
         normal(generator, N, D, dtype=dtype, scale=scale),
@@ -72,17 +82,24 @@ def attended(M, N, D=16, *more, dtype=torch.float32, scale=1.0):
 
 
 def attended_apart(M, N, *more):
-    """Return a maker of the same, each the middle of a wider matrix, so that rows lie apart."""
+    """Return a maker of the same, each the middle of a wider matrix, so that rows lie
+    apart.
+    """
 
     def make(generator):
-        q, k, v = (near_one(generator, rows, width) for rows, width in ((M, 24), (N, 29), (N, 37)))
+        q, k, v = (
+            near_one(generator, rows, width)
+            for rows, width in ((M, 24), (N, 29), (N, 37))
+        )
         return q[:, 3:19], k[:, 5:21], v[:, 9:25], *more
 
     return make
 
 
 def spoilt(N, first, last, *more):
-    """Return a maker of N queries, keys and values, of which the values `first` to `last` - 1 are NaN."""
+    """Return a maker of N queries, keys and values, of which the values `first` to
+    `last` - 1 are NaN.
+    """
 
     def make(generator):
         q, k, v = attended(N, N)(generator)
@@ -93,7 +110,9 @@ def spoilt(N, first, last, *more):
 
 
 def attend(q, k, v):
-    """Return the mean of v weighted by softmax(q @ k.T / sqrt(D)): what one query, or several, make of the keys."""
+    """Return the mean of v weighted by softmax(q @ k.T / sqrt(D)): what one query, or
+    several, make of the keys.
+    """
     return torch.softmax(q @ k.T / q.shape[-1] ** 0.5, -1) @ v
 
 
@@ -120,7 +139,9 @@ def attend(q, k, v):
 # %% task="weighted_mean"
 @triton.jit
 def weighted_mean_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
-    """Each program writes one element of out: a mean of v, weighted by the softmax of one row of x."""
+    """Each program writes one element of out: a mean of v, weighted by the softmax of
+    one row of x.
+    """
     row = tl.program_id(0).to(tl.int64)
     top = -float("inf")
     total = 0.0
@@ -128,7 +149,9 @@ def weighted_mean_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexp
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
         mask = offs < N
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
+        x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(
+            tl.float32
+        )
         v = tl.load(v_ptr + offs, mask=mask, other=0.0).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
         factor = tl.exp(top - new_top)  # blank: factor = ____
@@ -140,7 +163,9 @@ def weighted_mean_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexp
 
 
 def weighted_mean(x, v):
-    """Return softmax(x) @ v for scores x, [M, N], with the elements of a row side by side, and values v, [N]."""
+    """Return softmax(x) @ v for scores x, [M, N], with the elements of a row side by
+    side, and values v, [N].
+    """
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
     weighted_mean_kernel[(M,)](x, v, out, N, x.stride(0), BLOCK=32)
@@ -158,7 +183,9 @@ def weighted_mean_reference(x, v):
 
 
 def sorted_scores(descending):
-    """Return a maker of rows of scores that rise, so that every block brings a new maximum, or that fall."""
+    """Return a maker of rows of scores that rise, so that every block brings a new
+    maximum, or that fall.
+    """
 
     def make(generator):
         x, v = scores_and_values(3, 150, scale=5.0)(generator)
@@ -169,7 +196,10 @@ def sorted_scores(descending):
 
 def table_of_scores(generator):
     """Return the scores and values of the exercise's table."""
-    return tuple(torch.tensor(t, device=generator.device) for t in ([[1.0, 3.0, 2.0, 5.0]], [10.0, 20.0, 30.0, 40.0]))
+    return tuple(
+        torch.tensor(t, device=generator.device)
+        for t in ([[1.0, 3.0, 2.0, 5.0]], [10.0, 20.0, 30.0, 40.0])
+    )
 
 
 TASKS["weighted_mean"] = Task(
@@ -177,12 +207,13 @@ TASKS["weighted_mean"] = Task(
     title="A weighted mean: the step that everything rests on",
     points=2,
     hints=(
-        "In the table, 1.135 was counted against a maximum of 3. By which power must it be multiplied, to count "
-        "against 5? And does 21.35 need another one?",
-        "`top` still holds the old maximum where the blanks stand, `new_top` the new one. Old sum times factor, plus "
-        "the sum over the new block: `tl.sum(…, 0)`.",
-        "`factor = tl.exp(____ - new_top)`; `total = total * factor + tl.sum(____, 0)`; `acc = acc * factor + "
-        "tl.sum(powers * ____, 0)`; at the end `acc / ____`.",
+        "In the table, 1.135 was counted against a maximum of 3. By which power must "
+        "it be multiplied, to count against 5? And does 21.35 need another one?",
+        "`top` still holds the old maximum where the blanks stand, `new_top` the new "
+        "one. Old sum times factor, plus the sum over the new block: `tl.sum(…, 0)`.",
+        "`factor = tl.exp(____ - new_top)`; `total = total * factor + tl.sum(____, "
+        "0)`; `acc = acc * factor + tl.sum(powers * ____, 0)`; at the end `acc / "
+        "____`.",
     ),
     reference=weighted_mean_reference,
     cases=(
@@ -212,14 +243,18 @@ TASKS["weighted_mean"] = Task(
 # %%
 @triton.jit
 def load_rows(ptr, offs, count, stride, D: tl.constexpr):
-    """Return the rows `offs` of a matrix with rows of D elements, in fp32; rows from `count` on are zero."""
+    """Return the rows `offs` of a matrix with rows of D elements, in fp32; rows from
+    `count` on are zero.
+    """
     ptrs = ptr + offs[:, None] * stride + tl.arange(0, D)[None, :]
     return tl.load(ptrs, mask=(offs < count)[:, None], other=0.0).to(tl.float32)
 
 
 @triton.jit
 def absorb(top, total, acc, scores, v):
-    """Return running maxima, sums and rows of out after one more tile of scores; v holds the rows for its columns."""
+    """Return running maxima, sums and rows of out after one more tile of scores; v
+    holds the rows for its columns.
+    """
     new_top = tl.maximum(top, tl.max(scores, 1))
     factor = tl.exp(top - new_top)
     powers = tl.exp(scores - new_top[:, None])
@@ -263,19 +298,25 @@ def causal_attention_kernel(
         v = load_rows(v_ptr, offs_n, N, stride_vn, D)
         seen = offs_n[None, :] <= offs_m[:, None] + N - M  # blank: seen = ____
         scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
-        top, total, acc = absorb(top, total, acc, tl.where(seen, scores, -float("inf")), v)
+        top, total, acc = absorb(
+            top, total, acc, tl.where(seen, scores, -float("inf")), v
+        )
     out = acc / tl.where(total > 0, total, 1.0)[:, None]  # a row that saw nothing is 0
     out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, out, mask=(offs_m < M)[:, None])
 
 
 def causal_attention(q, k, v):
-    """Return attention in which query i sees keys up to i + N - M, for q [M, D], k and v [N, D], D = 16 or 32."""
+    """Return attention in which query i sees keys up to i + N - M, for q [M, D], k and
+    v [N, D], D = 16 or 32.
+    """
     (M, D), N = q.shape, k.shape[0]
     out = torch.empty((M, D), dtype=q.dtype, device=q.device)
     strides = (q.stride(0), k.stride(0), v.stride(0))
     grid = (triton.cdiv(M, 16),)
-    causal_attention_kernel[grid](q, k, v, out, M, N, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16)
+    causal_attention_kernel[grid](
+        q, k, v, out, M, N, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out
 
 
@@ -295,10 +336,13 @@ TASKS["causal_attention"] = Task(
     title="Causal attention: where does the loop end?",
     points=3,
     hints=(
-        "Which query of a program sees furthest, and up to which key? What is the first key after that?",
-        "`offs_m[:, None]` is a column of query numbers, `offs_n[None, :]` a row of key numbers: compare them as the "
-        "table does. The last query of the program is `first + BLOCK_M - 1`.",
-        "`end = tl.minimum(N, first + ____ + N - M)`; `seen = offs_n[None, :] <= offs_m[:, None] + ____`.",
+        "Which query of a program sees furthest, and up to which key? What is the "
+        "first key after that?",
+        "`offs_m[:, None]` is a column of query numbers, `offs_n[None, :]` a row of "
+        "key numbers: compare them as the table does. The last query of the program "
+        "is `first + BLOCK_M - 1`.",
+        "`end = tl.minimum(N, first + ____ + N - M)`; `seen = offs_n[None, :] <= "
+        "offs_m[:, None] + ____`.",
     ),
     reference=causal_attention_reference,
     cases=(
@@ -341,7 +385,9 @@ def attention_lse_kernel(
     q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, M, N, scale, stride_qm, stride_kn, stride_vn,
     D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Each program writes BLOCK_M rows of out, [M, D], and as many elements of lse, [M]; both are contiguous."""
+    """Each program writes BLOCK_M rows of out, [M, D], and as many elements of lse,
+    [M]; both are contiguous.
+    """
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = offs_m < M
     q = load_rows(q_ptr, offs_m, M, stride_qm, D)
@@ -353,7 +399,9 @@ def attention_lse_kernel(
         k = load_rows(k_ptr, offs_n, N, stride_kn, D)
         v = load_rows(v_ptr, offs_n, N, stride_vn, D)
         scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
-        top, total, acc = absorb(top, total, acc, tl.where((offs_n < N)[None, :], scores, -float("inf")), v)
+        top, total, acc = absorb(
+            top, total, acc, tl.where((offs_n < N)[None, :], scores, -float("inf")), v
+        )
     out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, acc / total[:, None], mask=mask_m[:, None])
     lse = top + tl.log(total)  # blank: lse = ____
@@ -361,13 +409,18 @@ def attention_lse_kernel(
 
 
 def attention_lse(q, k, v):
-    """Return attention and the log-sum-exp of each row of its scores, for q [M, D], k and v [N, D], D = 16 or 32."""
+    """Return attention and the log-sum-exp of each row of its scores, for q [M, D], k
+    and v [N, D], D = 16 or 32.
+    """
     (M, D), N = q.shape, k.shape[0]
     out = torch.empty((M, D), dtype=q.dtype, device=q.device)
-    lse = torch.empty(M, dtype=torch.float32, device=q.device)  # blank: lse = torch.empty(____)
+    # blank: lse = torch.empty(____)
+    lse = torch.empty(M, dtype=torch.float32, device=q.device)
     strides = (q.stride(0), k.stride(0), v.stride(0))
     grid = (triton.cdiv(M, 16),)
-    attention_lse_kernel[grid](q, k, v, out, lse, M, N, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16)
+    attention_lse_kernel[grid](
+        q, k, v, out, lse, M, N, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out, lse
 
 
@@ -387,11 +440,13 @@ TASKS["attention_lse"] = Task(
     title="The log-sum-exp: what a row leaves behind",
     points=3,
     hints=(
-        "Every power in $s$ was divided by $e^m$. What must be added to the logarithm of $s$, to make up for that?",
-        "`top` and `total` each hold one number for every query, and so does `lse`: one element for each of `offs_m`, "
-        "under the mask of the queries. `tl.log` is the natural logarithm.",
-        "`lse = top + tl.log(____)`; `tl.store(lse_ptr + ____, lse, mask=____)`; `torch.empty(M, dtype=____, "
-        "device=q.device)`.",
+        "Every power in $s$ was divided by $e^m$. What must be added to the logarithm "
+        "of $s$, to make up for that?",
+        "`top` and `total` each hold one number for every query, and so does `lse`: "
+        "one element for each of `offs_m`, under the mask of the queries. `tl.log` is "
+        "the natural logarithm.",
+        "`lse = top + tl.log(____)`; `tl.store(lse_ptr + ____, lse, mask=____)`; "
+        "`torch.empty(M, dtype=____, device=q.device)`.",
     ),
     reference=attention_lse_reference,
     cases=(
@@ -440,7 +495,8 @@ def window_attention_kernel(
     top = tl.full((BLOCK_M,), -1e30, tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
-    begin = tl.maximum(0, first - window + 1) // BLOCK_N * BLOCK_N  # blank: begin = ____
+    # blank: begin = ____
+    begin = tl.maximum(0, first - window + 1) // BLOCK_N * BLOCK_N
     end = tl.minimum(T, first + BLOCK_M)  # blank: end = ____
     for start in range(begin, end, BLOCK_N):
         offs_n = start + tl.arange(0, BLOCK_N)
@@ -449,18 +505,24 @@ def window_attention_kernel(
         back = offs_m[:, None] - offs_n[None, :]  # how many keys ago
         seen = (back >= 0) & (back < window)  # blank: seen = ____
         scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
-        top, total, acc = absorb(top, total, acc, tl.where(seen, scores, -float("inf")), v)
+        top, total, acc = absorb(
+            top, total, acc, tl.where(seen, scores, -float("inf")), v
+        )
     out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, acc / total[:, None], mask=(offs_m < T)[:, None])
 
 
 def window_attention(q, k, v, window):
-    """Return attention in which query i sees keys i - window + 1 to i, for q, k and v, [T, D], D = 16 or 32."""
+    """Return attention in which query i sees keys i - window + 1 to i, for q, k and v,
+    [T, D], D = 16 or 32.
+    """
     T, D = q.shape
     out = torch.empty((T, D), dtype=q.dtype, device=q.device)
     strides = (q.stride(0), k.stride(0), v.stride(0))
     grid = (triton.cdiv(T, 16),)
-    window_attention_kernel[grid](q, k, v, out, T, window, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16)
+    window_attention_kernel[grid](
+        q, k, v, out, T, window, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out
 
 
@@ -472,7 +534,12 @@ def window_attention(q, k, v, window):
 def window_attention_reference(q, k, v, window):
     """The specification of `window_attention`."""
     begins = [max(0, i + 1 - window) for i in range(len(q))]
-    return torch.stack([attend(q[i], k[begin : i + 1], v[begin : i + 1]) for i, begin in enumerate(begins)])
+    return torch.stack(
+        [
+            attend(q[i], k[begin : i + 1], v[begin : i + 1])
+            for i, begin in enumerate(begins)
+        ]
+    )
 
 
 TASKS["window_attention"] = Task(
@@ -480,19 +547,24 @@ TASKS["window_attention"] = Task(
     title="A sliding window: a loop with two ends",
     points=4,
     hints=(
-        "Which query of a program sees the earliest key, and which the latest? For a window of 3, how far back is the "
-        "earliest key that query `i` sees?",
-        "The first query of the program, `first`, looks back furthest: to `first - window + 1`, or to 0. Its last one "
-        "looks furthest ahead, to itself. `back` counts from a query down to a key: it may not be negative, nor too "
-        "large.",
-        "`begin = tl.maximum(0, first - ____ + 1)`, rounded down to a multiple of BLOCK_N if you like; "
-        "`end = tl.minimum(T, first + ____)`; `seen = (back >= ____) & (back < ____)`.",
+        "Which query of a program sees the earliest key, and which the latest? For a "
+        "window of 3, how far back is the earliest key that query `i` sees?",
+        "The first query of the program, `first`, looks back furthest: to `first - "
+        "window + 1`, or to 0. Its last one looks furthest ahead, to itself. `back` "
+        "counts from a query down to a key: it may not be negative, nor too large.",
+        "`begin = tl.maximum(0, first - ____ + 1)`, rounded down to a multiple of "
+        "BLOCK_N if you like; `end = tl.minimum(T, first + ____)`; `seen = (back >= "
+        "____) & (back < ____)`.",
     ),
     reference=window_attention_reference,
     cases=(
         Case("one query", attended(1, 1, 16, 4)),
         Case("the table above", attended(5, 5, 16, 3)),
-        Case("a window of one: the values themselves", attended(20, 20, 16, 1), programs=2),
+        Case(
+            "a window of one: the values themselves",
+            attended(20, 20, 16, 1),
+            programs=2,
+        ),
         Case("a window as wide as a tile", attended(48, 48, 16, 16), programs=3),
         Case("nothing divides", attended(53, 53, 16, 21), programs=4),
         Case("a window wider than all", attended(37, 37, 16, 1000), programs=3),
@@ -529,9 +601,12 @@ TASKS["window_attention"] = Task(
 # %% task="softcap_attention"
 @triton.jit
 def softcap_attention_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, cap, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
-    """Each program writes BLOCK_M rows of one head of out, which is [H, M, D] and contiguous."""
+    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, cap,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Each program writes BLOCK_M rows of one head of out, which is [H, M, D] and
+    contiguous.
+    """
     head = tl.program_id(1).to(tl.int64)  # blank: ____
     k_ptr += head * N * D  # blank:
     v_ptr += head * N * D  # blank:
@@ -548,16 +623,22 @@ def softcap_attention_kernel(
         scores = cap * (2 * tl.sigmoid(2 * scores / cap) - 1)  # blank:
         scores = tl.where((offs_n < N)[None, :], scores, -float("inf"))  # blank:
         top, total, acc = absorb(top, total, acc, scores, v)  # blank:
-    out_ptrs = out_ptr + head * M * D + offs_m[:, None] * D + tl.arange(0, D)[None, :]  # blank:
+    # blank:
+    out_ptrs = out_ptr + head * M * D + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, acc / total[:, None], mask=(offs_m < M)[:, None])  # blank:
 
 
 def softcap_attention(q, k, v, cap):
-    """Return attention with scores capped at cap, for q [H, M, D], k and v [H, N, D], contiguous, D = 16 or 32."""
+    """Return attention with scores capped at cap, for q [H, M, D], k and v [H, N, D],
+    contiguous, D = 16 or 32.
+    """
     (H, M, D), N = q.shape, k.shape[1]  # blank: ____
     out = torch.empty_like(q)  # blank:
     grid = (triton.cdiv(M, 16), H)  # blank:
-    softcap_attention_kernel[grid](q, k, v, out, M, N, D**-0.5, cap, D=D, BLOCK_M=16, BLOCK_N=16)  # blank:
+    # blank:
+    softcap_attention_kernel[grid](
+        q, k, v, out, M, N, D**-0.5, cap, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out  # blank:
 
 
@@ -587,15 +668,18 @@ TASKS["softcap_attention"] = Task(
     title="A softcap: a kernel of your own",
     points=5,
     hints=(
-        "Task 3 has nearly everything. Which line changes, where do the rows of head 2 begin in a contiguous tensor of "
-        "[H, N, D], and what does the cap make of a score of minus infinity?",
-        "Head `h` begins `h * N * D` elements into `k` and `v`, and `h * M * D` into `q` and `out`; rows are `D` "
-        "elements apart. First scale, then cap, and only then give the keys past the end minus infinity: the other "
-        "way round, they would come out with `-cap`, and that is a weight.",
-        "Kernel: `head = tl.program_id(1).to(tl.int64)`, `offs_m`, `q`, `top`, `total`, `acc` as in task 3; in the "
-        "loop `scores = scale * tl.dot(…)`, `scores = cap * (2 * tl.sigmoid(____) - 1)`, `tl.where(____, scores, "
-        '-float("inf"))`, `absorb(…)`; one store. Host: `torch.empty_like(q)`, the grid `(triton.cdiv(M, 16), ____)`, '
-        "launch, return.",
+        "Task 3 has nearly everything. Which line changes, where do the rows of head "
+        "2 begin in a contiguous tensor of [H, N, D], and what does the cap make of a "
+        "score of minus infinity?",
+        "Head `h` begins `h * N * D` elements into `k` and `v`, and `h * M * D` into "
+        "`q` and `out`; rows are `D` elements apart. First scale, then cap, and only "
+        "then give the keys past the end minus infinity: the other way round, they "
+        "would come out with `-cap`, and that is a weight.",
+        "Kernel: `head = tl.program_id(1).to(tl.int64)`, `offs_m`, `q`, `top`, "
+        "`total`, `acc` as in task 3; in the loop `scores = scale * tl.dot(…)`, "
+        "`scores = cap * (2 * tl.sigmoid(____) - 1)`, `tl.where(____, scores, "
+        '-float("inf"))`, `absorb(…)`; one store. Host: `torch.empty_like(q)`, the '
+        "grid `(triton.cdiv(M, 16), ____)`, launch, return.",
     ),
     reference=softcap_attention_reference,
     cases=(
@@ -605,7 +689,11 @@ TASKS["softcap_attention"] = Task(
         Case("one key past a tile, a small cap", heads(2, 5, 17, cap=0.5), programs=2),
         Case("nothing divides, all sizes differ", heads(3, 21, 37), programs=6),
         Case("one query, many keys", heads(4, 1, 50), programs=4),
-        Case("scores far beyond the cap", heads(2, 18, 20, cap=5.0, scale=40.0), programs=4),
+        Case(
+            "scores far beyond the cap",
+            heads(2, 18, 20, cap=5.0, scale=40.0),
+            programs=4,
+        ),
         Case("32 numbers a row", heads(2, 20, 20, 32), programs=4),
         Case("bf16", heads(2, 20, 20, dtype=torch.bfloat16), programs=4),
         Case("fp16", heads(2, 20, 20, dtype=torch.float16), programs=4),

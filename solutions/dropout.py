@@ -47,9 +47,20 @@ def numbers(generator, *shape, dtype=torch.float32):
 
 
 def special(generator, dtype=torch.float32):
-    """Return the values that break a careless kernel, several times over, so that chance meets each of them."""
+    """Return the values that break a careless kernel, several times over, so that
+    chance meets each of them.
+    """
     limits = torch.finfo(dtype)
-    values = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), limits.max / 4, -limits.max / 4, limits.tiny]
+    values = [
+        0.0,
+        -0.0,
+        float("inf"),
+        -float("inf"),
+        float("nan"),
+        limits.max / 4,
+        -limits.max / 4,
+        limits.tiny,
+    ]
     return torch.tensor(values, dtype=dtype, device=generator.device).repeat(5)
 
 
@@ -92,7 +103,9 @@ def masked_scale_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr)
 
 
 def masked_scale(x, keep, p):
-    """Return x / (1 - p) where keep is True and 0 elsewhere; two contiguous vectors of one length, p below 1."""
+    """Return x / (1 - p) where keep is True and 0 elsewhere; two contiguous vectors of
+    one length, p below 1.
+    """
     out = torch.empty_like(x)
     n = x.numel()
     masked_scale_kernel[(triton.cdiv(n, 256),)](x, keep, out, n, 1 / (1 - p), BLOCK=256)
@@ -111,7 +124,11 @@ def masked_scale_reference(x, keep, p):
 
 def vector_and_mask(n, p=0.5, dtype=torch.float32):
     """Return a maker of a vector, a mask and p."""
-    return lambda g: (numbers(g, n, dtype=dtype), torch.rand(n, generator=g, device=g.device) >= p, p)
+    return lambda g: (
+        numbers(g, n, dtype=dtype),
+        torch.rand(n, generator=g, device=g.device) >= p,
+        p,
+    )
 
 
 def special_and_mask(generator):
@@ -125,8 +142,10 @@ TASKS["masked_scale"] = Task(
     title="Apply a mask: what becomes of infinity?",
     points=1,
     hints=(
-        "What is 0 times infinity? So can a product with the mask make every dropped element 0?",
-        "`tl.where(condition, a, b)` chooses, element by element, and does no arithmetic on what it leaves behind.",
+        "What is 0 times infinity? So can a product with the mask make every dropped "
+        "element 0?",
+        "`tl.where(condition, a, b)` chooses, element by element, and does no "
+        "arithmetic on what it leaves behind.",
         "`out = tl.where(____, x * ____, 0.0)`",
     ),
     reference=masked_scale_reference,
@@ -202,10 +221,11 @@ TASKS["random_sign"] = Task(
     title="Toss a coin for each sign: whose number is it?",
     points=2,
     hints=(
-        "Two programs with the same counters get the same numbers. Which block in this kernel differs from program to "
-        "program, and holds the number of each element?",
-        "The positions in the vector are the counters. Then choose between `-x` and `x` as in task 1; a number is "
-        "odd if the remainder `% 2` is 1.",
+        "Two programs with the same counters get the same numbers. Which block in "
+        "this kernel differs from program to program, and holds the number of each "
+        "element?",
+        "The positions in the vector are the counters. Then choose between `-x` and "
+        "`x` as in task 1; a number is odd if the remainder `% 2` is 1.",
         "`toss = tl.randint(seed, o___)`; `out = tl.where(toss % 2 == ____, ____, x)`",
     ),
     reference=random_sign_reference,
@@ -242,9 +262,12 @@ TASKS["random_sign"] = Task(
 # %% task="drop_rows"
 @triton.jit
 def drop_rows_kernel(
-    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
-    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is [M, N] and contiguous."""
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is
+    [M, N] and contiguous.
+    """
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
@@ -252,17 +275,23 @@ def drop_rows_kernel(
     x = tl.load(x_ptrs, mask=mask).to(tl.float32)
     random = tl.rand(seed, offs_m)  # blank: random = tl.rand(seed, ____)
     keep = random >= p  # blank: keep = ____
-    out = tl.where(keep[:, None], x * scale, 0.0)  # blank: out = tl.where(____, x * scale, 0.0)
+    # blank: out = tl.where(____, x * scale, 0.0)
+    out = tl.where(keep[:, None], x * scale, 0.0)
     tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
 
 
 def drop_rows(x, p, seed):
-    """Return x / (1 - p) with some rows 0, for x of shape [M, N], any strides, and p below 1."""
+    """Return x / (1 - p) with some rows 0, for x of shape [M, N], any strides, and p
+    below 1.
+    """
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     BLOCK_M, BLOCK_N = 16, 32
     grid = (triton.cdiv(M, BLOCK_M), triton.cdiv(N, BLOCK_N))
-    drop_rows_kernel[grid](x, out, M, N, *x.stride(), seed, p, 1 / (1 - p), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N)
+    drop_rows_kernel[grid](
+        x, out, M, N, *x.stride(), seed, p, 1 / (1 - p),
+        BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N,
+    )  # fmt: skip
     return out
 
 
@@ -287,11 +316,14 @@ TASKS["drop_rows"] = Task(
     title="Drop whole rows: one number for many elements",
     points=3,
     hints=(
-        "How many numbers does a tile of 16 rows and 32 columns need? Which of the two blocks of offsets has as many, "
-        "and is the same in every tile of a row of tiles?",
-        "`offs_m` holds the numbers of the rows. `keep` then has one entry a row; to meet a tile it must be a column.",
-        "`random = tl.rand(seed, offs____)`; `keep = random >= ____`; `out = tl.where(keep[____, None], ____, 0.0)`, "
-        "with what stood there before in the last gap.",
+        "How many numbers does a tile of 16 rows and 32 columns need? Which of the "
+        "two blocks of offsets has as many, and is the same in every tile of a row of "
+        "tiles?",
+        "`offs_m` holds the numbers of the rows. `keep` then has one entry a row; to "
+        "meet a tile it must be a column.",
+        "`random = tl.rand(seed, offs____)`; `keep = random >= ____`; `out = "
+        "tl.where(keep[____, None], ____, 0.0)`, with what stood there before in the "
+        "last gap.",
     ),
     reference=drop_rows_reference,
     cases=(
@@ -347,14 +379,17 @@ def chance_round_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
     u0, u1, u2, u3 = tl.rand4x(seed, call)
-    pairs = tl.join(tl.join(u0, u2), tl.join(u1, u3))  # blank: pairs = tl.join(tl.join(u0, ____), ____)
+    # blank: pairs = tl.join(tl.join(u0, ____), ____)
+    pairs = tl.join(tl.join(u0, u2), tl.join(u1, u3))
     u = tl.reshape(pairs, (CALLS, 4))
     out = tl.floor(x + u).to(tl.int32)  # blank: out = ____
     tl.store(out_ptr + offs, out, mask=mask)
 
 
 def chance_round(x, seed):
-    """Return x rounded up or down by chance, as int32, for a contiguous vector of numbers below 2**20."""
+    """Return x rounded up or down by chance, as int32, for a contiguous vector of
+    numbers below 2**20.
+    """
     out = torch.empty(x.shape, dtype=torch.int32, device=x.device)
     n = x.numel()
     chance_round_kernel[(triton.cdiv(n, 256),)](x, out, n, seed, CALLS=64)
@@ -374,7 +409,9 @@ def chance_round_reference(x, seed):
 
 
 def hundreds(n, seed=13, dtype=torch.float32):
-    """Return a maker of a vector of numbers in the hundreds, of both signs, and a seed."""
+    """Return a maker of a vector of numbers in the hundreds, of both signs, and
+    a seed.
+    """
     return lambda generator: ((100 * numbers(generator, n)).to(dtype), seed)
 
 
@@ -383,12 +420,15 @@ TASKS["chance_round"] = Task(
     title="Round by chance: four numbers from one call",
     points=4,
     hints=(
-        "Call 5 serves the elements 20, 21, 22 and 23. How do you get all four from 5 and `tl.arange(0, 4)`, for a "
-        "whole column of calls at once? And which blocks must meet first, if a, b, c, d come out as a, c, b, d?",
-        "A column `call[:, None]` and a row `tl.arange(0, 4)[None, :]` make a tile. Blocks 0 and 2 are one pair, 1 and "
-        "3 the other. `tl.floor` rounds down, also below zero; `.to(tl.int32)` cuts towards zero.",
-        "`offs = call[:, None] * ____ + tl.arange(0, 4)[____, :]`; `pairs = tl.join(tl.join(u0, u2), tl.join(____, "
-        "____))`; `out = tl.floor(____ + ____).to(tl.int32)`",
+        "Call 5 serves the elements 20, 21, 22 and 23. How do you get all four from 5 "
+        "and `tl.arange(0, 4)`, for a whole column of calls at once? And which blocks "
+        "must meet first, if a, b, c, d come out as a, c, b, d?",
+        "A column `call[:, None]` and a row `tl.arange(0, 4)[None, :]` make a tile. "
+        "Blocks 0 and 2 are one pair, 1 and 3 the other. `tl.floor` rounds down, also "
+        "below zero; `.to(tl.int32)` cuts towards zero.",
+        "`offs = call[:, None] * ____ + tl.arange(0, 4)[____, :]`; `pairs = "
+        "tl.join(tl.join(u0, u2), tl.join(____, ____))`; `out = tl.floor(____ + "
+        "____).to(tl.int32)`",
     ),
     reference=chance_round_reference,
     cases=(
@@ -427,7 +467,9 @@ TASKS["chance_round"] = Task(
 
 # %% task="dropout_add"
 @triton.jit
-def dropout_add_kernel(x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
+def dropout_add_kernel(
+    x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr
+):
     """Each program writes BLOCK consecutive elements of out."""
     pid = tl.program_id(0).to(tl.int64)  # blank: ____
     offs = pid * BLOCK + tl.arange(0, BLOCK)  # blank:
@@ -440,11 +482,16 @@ def dropout_add_kernel(x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: t
 
 
 def dropout_add(x, residual, p, seed):
-    """Return residual + dropout(x), for two contiguous vectors of one length and dtype, and p from 0 to 1."""
+    """Return residual + dropout(x), for two contiguous vectors of one length and dtype,
+    and p from 0 to 1.
+    """
     out = torch.empty_like(x)  # blank: ____
     n = x.numel()  # blank:
     scale = 1 / (1 - p) if p < 1 else 0.0  # blank:
-    dropout_add_kernel[(triton.cdiv(n, 256),)](x, residual, out, n, seed, p, scale, BLOCK=256)  # blank:
+    # blank:
+    dropout_add_kernel[(triton.cdiv(n, 256),)](
+        x, residual, out, n, seed, p, scale, BLOCK=256
+    )
     return out  # blank:
 
 
@@ -461,7 +508,11 @@ def dropout_add_reference(x, residual, p, seed):
 
 def two_vectors(n, p=0.5, seed=13, dtype=torch.float32):
     """Return a maker of two vectors, p and a seed."""
-    return lambda generator: (*(numbers(generator, n, dtype=dtype) for _ in range(2)), p, seed)
+    return lambda generator: (
+        *(numbers(generator, n, dtype=dtype) for _ in range(2)),
+        p,
+        seed,
+    )
 
 
 TASKS["dropout_add"] = Task(
@@ -469,13 +520,17 @@ TASKS["dropout_add"] = Task(
     title="Dropout and a residual: a kernel of your own",
     points=5,
     hints=(
-        "Say in one sentence each: which elements does a program own, what does it load, which numbers does it draw, "
-        "what becomes of an element, where does it go? And what is `1 / (1 - p)` when `p` is 1?",
-        "The kernel is task 2 with a second load: `tl.rand(seed, offs) >= p` says which elements stay, `tl.where` "
-        "makes the others 0, and the residual is added to all. The host must not divide by zero.",
-        "Kernel: `pid`, `offs`, `mask`, two loads, `keep = tl.rand(seed, ____) >= ____`, `out = residual + "
-        "tl.where(____, x * scale, ____)`, one store. Host: `out = torch.empty_like(x)`, `scale = 1 / (1 - p) if ____ "
-        "else 0.0`, `dropout_add_kernel[(triton.cdiv(____, 256),)](____, BLOCK=256)`, `return out`.",
+        "Say in one sentence each: which elements does a program own, what does it "
+        "load, which numbers does it draw, what becomes of an element, where does it "
+        "go? And what is `1 / (1 - p)` when `p` is 1?",
+        "The kernel is task 2 with a second load: `tl.rand(seed, offs) >= p` says "
+        "which elements stay, `tl.where` makes the others 0, and the residual is "
+        "added to all. The host must not divide by zero.",
+        "Kernel: `pid`, `offs`, `mask`, two loads, `keep = tl.rand(seed, ____) >= "
+        "____`, `out = residual + tl.where(____, x * scale, ____)`, one store. Host: "
+        "`out = torch.empty_like(x)`, `scale = 1 / (1 - p) if ____ else 0.0`, "
+        "`dropout_add_kernel[(triton.cdiv(____, 256),)](____, BLOCK=256)`, `return "
+        "out`.",
     ),
     reference=dropout_add_reference,
     cases=(

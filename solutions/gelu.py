@@ -42,14 +42,30 @@ TASKS: dict[str, Task] = {}
 
 def numbers(generator, *shape, dtype=torch.float32):
     """Return normal random numbers, thrice as wide as usual."""
-    return 3 * torch.randn(shape, generator=generator, device=generator.device).to(dtype)
+    return 3 * torch.randn(shape, generator=generator, device=generator.device).to(
+        dtype
+    )
 
 
 def finite(generator, dtype=torch.float32):
     """Return both zeros and numbers of every size up to the largest, of both signs."""
     limits = torch.finfo(dtype)
-    values = [0.0, 1e-30, 1e-6, 1.0, 20.0, 80.0, 127.0, 700.0, limits.max / 4, limits.max, limits.tiny]
-    return torch.tensor([*values, *(-value for value in values)], dtype=dtype, device=generator.device)
+    values = [
+        0.0,
+        1e-30,
+        1e-6,
+        1.0,
+        20.0,
+        80.0,
+        127.0,
+        700.0,
+        limits.max / 4,
+        limits.max,
+        limits.tiny,
+    ]
+    return torch.tensor(
+        [*values, *(-value for value in values)], dtype=dtype, device=generator.device
+    )
 
 
 def infinities(generator):
@@ -82,7 +98,8 @@ def silu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     pid = tl.program_id(0).to(tl.int64)
     offs = pid * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)  # blank: x = tl.load(x_ptr + offs, mask=mask).to(____)
+    # blank: x = tl.load(x_ptr + offs, mask=mask).to(____)
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
     out = x * tl.sigmoid(x)  # blank: out = ____
     tl.store(out_ptr + offs, out, mask=mask)
 
@@ -110,10 +127,11 @@ TASKS["silu"] = Task(
     title="SiLU: widen, then compute",
     points=1,
     hints=(
-        "In which of the three dtypes does the GPU compute exponentials? And what would the product of two rounded "
-        "16-bit numbers cost you?",
-        "`tl.sigmoid` takes the widened `x` and gives the second row of the table; the third is a product of the two "
-        "above it. The store narrows the result again by itself.",
+        "In which of the three dtypes does the GPU compute exponentials? And what "
+        "would the product of two rounded 16-bit numbers cost you?",
+        "`tl.sigmoid` takes the widened `x` and gives the second row of the table; "
+        "the third is a product of the two above it. The store narrows the result "
+        "again by itself.",
         "`x = tl.load(x_ptr + offs, mask=mask).to(tl.____)`; `out = x * tl.____(x)`.",
     ),
     reference=silu_reference,
@@ -143,7 +161,9 @@ TASKS["silu"] = Task(
 # %% task="quick_gelu"
 @triton.jit
 def quick_gelu_kernel(x_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
-    """Each program writes BLOCK consecutive elements of out = x / (1 + 2 ** (scale * x))."""
+    """Each program writes BLOCK consecutive elements of
+    out = x / (1 + 2 ** (scale * x)).
+    """
     pid = tl.program_id(0).to(tl.int64)
     offs = pid * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
@@ -176,10 +196,10 @@ TASKS["quick_gelu"] = Task(
     title="Quick GeLU: another base",
     points=2,
     hints=(
-        "For which `scale` is 2 to the power of `scale * x` the same as e to the power of `-1.702 * x`? Take the "
-        "logarithm to base 2 of both.",
-        "`scale` is a product of two numbers, and it is negative. The kernel then needs nothing but `tl.exp2` of "
-        "`scale * x`.",
+        "For which `scale` is 2 to the power of `scale * x` the same as e to the "
+        "power of `-1.702 * x`? Take the logarithm to base 2 of both.",
+        "`scale` is a product of two numbers, and it is negative. The kernel then "
+        "needs nothing but `tl.exp2` of `scale * x`.",
         "`scale = -____ * 1.4426950408889634`; `out = x / (1.0 + tl.exp2(____))`.",
     ),
     reference=quick_gelu_reference,
@@ -218,7 +238,8 @@ def quick_gelu_backward_kernel(x_ptr, grad_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     grad = tl.load(grad_ptr + offs, mask=mask).to(tl.float32)
     s = tl.sigmoid(1.702 * x)  # blank: s = ____
     slope = s + s * (1.0 - s) * x * 1.702  # blank: slope = ____
-    tl.store(dx_ptr + offs, grad * slope, mask=mask)  # blank: tl.store(dx_ptr + offs, ____, mask=mask)
+    # blank: tl.store(dx_ptr + offs, ____, mask=mask)
+    tl.store(dx_ptr + offs, grad * slope, mask=mask)
 
 
 def quick_gelu_backward(x, grad):
@@ -242,7 +263,10 @@ def quick_gelu_backward_reference(x, grad):
 
 def vector_and_gradient(n, dtype=torch.float32):
     """Return a maker of a vector and the gradient that comes in."""
-    return lambda generator: (numbers(generator, n, dtype=dtype), numbers(generator, n, dtype=dtype))
+    return lambda generator: (
+        numbers(generator, n, dtype=dtype),
+        numbers(generator, n, dtype=dtype),
+    )
 
 
 def finite_and_gradient(generator):
@@ -256,10 +280,13 @@ TASKS["quick_gelu_backward"] = Task(
     title="Backward through quick GeLU: nothing may overflow",
     points=3,
     hints=(
-        "What is `1.702 * x` for the largest float32? What is `s * (1 - s)` there? And what is their product?",
-        "Multiply from left to right, beginning with the factors that are small: `s`, then `1 - s`, and `x` only after "
-        "them. A product of 0 and a finite number is 0.",
-        "`s = tl.sigmoid(____)`; `slope = s + s * (1.0 - s) * ____ * ____`; the store takes `grad * ____`.",
+        "What is `1.702 * x` for the largest float32? What is `s * (1 - s)` there? "
+        "And what is their product?",
+        "Multiply from left to right, beginning with the factors that are small: `s`, "
+        "then `1 - s`, and `x` only after them. A product of 0 and a finite number is "
+        "0.",
+        "`s = tl.sigmoid(____)`; `slope = s + s * (1.0 - s) * ____ * ____`; the store "
+        "takes `grad * ____`.",
     ),
     reference=quick_gelu_backward_reference,
     cases=(
@@ -327,11 +354,13 @@ TASKS["softplus"] = Task(
     title="Softplus: keep the digits",
     points=4,
     hints=(
-        "Write `log(exp(0) + exp(x))` and divide both terms by the larger one. What must be added outside the "
-        "logarithm to make up for it?",
-        "The exponential is only ever taken of `-|x|`, so it lies between 0 and 1 and cannot overflow. `tl.maximum(x, "
-        "0.0)` is the larger one; what it leaves behind goes into `libdevice.log1p`.",
-        "`small = tl.exp(-tl.____(x))`; `out = tl.maximum(x, ____) + libdevice.log1p(____)`.",
+        "Write `log(exp(0) + exp(x))` and divide both terms by the larger one. What "
+        "must be added outside the logarithm to make up for it?",
+        "The exponential is only ever taken of `-|x|`, so it lies between 0 and 1 and "
+        "cannot overflow. `tl.maximum(x, 0.0)` is the larger one; what it leaves "
+        "behind goes into `libdevice.log1p`.",
+        "`small = tl.exp(-tl.____(x))`; `out = tl.maximum(x, ____) + "
+        "libdevice.log1p(____)`.",
     ),
     reference=softplus_reference,
     cases=(
@@ -368,13 +397,20 @@ TASKS["softplus"] = Task(
 # %% task="geglu"
 @triton.jit
 def geglu_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constexpr):
-    """Each program writes BLOCK consecutive elements of one row of out, which is [M, N] and contiguous."""
+    """Each program writes BLOCK consecutive elements of one row of out, which is [M, N]
+    and contiguous.
+    """
     row = tl.program_id(0).to(tl.int64)  # blank: ____
     offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)  # blank:
     mask = offs < N  # blank:
-    gate = tl.load(x_ptr + row * stride_xm + offs * stride_xn, mask=mask).to(tl.float32)  # blank:
-    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(tl.float32)  # blank:
-    out = gate * tl.sigmoid(1.5957691216 * (gate + 0.044715 * gate * gate * gate)) * up  # blank:
+    # blank:
+    gate = tl.load(x_ptr + row * stride_xm + offs * stride_xn, mask=mask).to(tl.float32)
+    # blank:
+    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(
+        tl.float32
+    )
+    # blank:
+    out = gate * tl.sigmoid(1.5957691216 * (gate + 0.044715 * gate * gate * gate)) * up
     tl.store(out_ptr + row * N + offs, out, mask=mask)  # blank:
 
 
@@ -404,7 +440,9 @@ def halves(M, N, dtype=torch.float32):
 
 
 def rows_far_apart(generator):
-    """Return three bf16 rows 2**30 + 8 apart: the last begins past 2**31. What lies between is never touched."""
+    """Return three bf16 rows 2**30 + 8 apart: the last begins past 2**31. What lies
+    between is never touched.
+    """
     step = 2**30 + 8
     memory = torch.empty(2 * step + 16, dtype=torch.bfloat16, device=generator.device)
     return (memory.as_strided((3, 16), (step, 1)).copy_(numbers(generator, 3, 16)),)
@@ -415,12 +453,14 @@ TASKS["geglu"] = Task(
     title="GeGLU: a kernel of your own",
     points=5,
     hints=(
-        "Which two elements of `x` does `out[i, j]` need, and how far apart do they lie in memory? How many columns "
-        "does `out` have?",
-        "A program owns a piece of one row. It loads twice with one mask: columns `offs`, and columns `N + offs`, each "
-        "times the column stride. The store knows that `out` is contiguous, with rows of N.",
-        "`gate = tl.load(x_ptr + row * ____ + offs * ____, mask=mask).to(tl.float32)`; `up` the same at `(N + offs)`; "
-        "the grid is `(M, triton.cdiv(N, ____))`; `out = gate * tl.sigmoid(____) * up`.",
+        "Which two elements of `x` does `out[i, j]` need, and how far apart do they "
+        "lie in memory? How many columns does `out` have?",
+        "A program owns a piece of one row. It loads twice with one mask: columns "
+        "`offs`, and columns `N + offs`, each times the column stride. The store "
+        "knows that `out` is contiguous, with rows of N.",
+        "`gate = tl.load(x_ptr + row * ____ + offs * ____, "
+        "mask=mask).to(tl.float32)`; `up` the same at `(N + offs)`; the grid is `(M, "
+        "triton.cdiv(N, ____))`; `out = gate * tl.sigmoid(____) * up`.",
     ),
     reference=geglu_reference,
     cases=(
@@ -435,7 +475,12 @@ TASKS["geglu"] = Task(
         Case("no rows", halves(0, 5)),
         Case("bf16", halves(7, 40, torch.bfloat16)),
         Case("fp16", halves(7, 40, torch.float16)),
-        Case("large gates", lambda g: (torch.cat([finite(g)[None], torch.ones_like(finite(g))[None]], 1),)),
+        Case(
+            "large gates",
+            lambda g: (
+                torch.cat([finite(g)[None], torch.ones_like(finite(g))[None]], 1),
+            ),
+        ),
         Case("offsets past 2**31", rows_far_apart),
     ),
 )

@@ -39,13 +39,19 @@ TASKS: dict[str, Task] = {}
 
 
 def quarters(generator, *shape, dtype=torch.float32):
-    """Return quarters between -2 and 2: their products, and sums of a hundred of those, are exact in any order."""
-    return (torch.randint(-8, 9, shape, generator=generator, device=generator.device) / 4).to(dtype)
+    """Return quarters between -2 and 2: their products, and sums of a hundred of those,
+    are exact in any order.
+    """
+    return (
+        torch.randint(-8, 9, shape, generator=generator, device=generator.device) / 4
+    ).to(dtype)
 
 
 def factors(*shapes, dtype=torch.float32):
     """Return a maker of tensors of these shapes."""
-    return lambda generator: tuple(quarters(generator, *shape, dtype=dtype) for shape in shapes)
+    return lambda generator: tuple(
+        quarters(generator, *shape, dtype=dtype) for shape in shapes
+    )
 
 
 # %% [markdown]
@@ -67,8 +73,9 @@ def factors(*shapes, dtype=torch.float32):
 # %% task="matvec"
 @triton.jit
 def matvec_kernel(
-    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr
-):
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
     """Each program writes BLOCK_M elements of out, which is [M] and contiguous."""
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = offs_m < M
@@ -77,17 +84,23 @@ def matvec_kernel(
         offs_k = k + tl.arange(0, BLOCK_K)
         mask_k = offs_k < K  # blank: mask_k = ____
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(tl.float32)
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(
+            tl.float32
+        )
         x = tl.load(x_ptr + offs_k * stride_x, mask=mask_k, other=0.0).to(tl.float32)
         acc += tl.sum(a * x[None, :], axis=1)  # blank: acc += tl.sum(____, axis=____)
     tl.store(out_ptr + offs_m, acc, mask=mask_m)
 
 
 def matvec(a, x):
-    """Return a @ x, for a matrix [M, K] and a vector [K] of one dtype, with any strides."""
+    """Return a @ x, for a matrix [M, K] and a vector [K] of one dtype, with any
+    strides.
+    """
     M, K = a.shape
     out = torch.empty(M, dtype=a.dtype, device=a.device)
-    matvec_kernel[(triton.cdiv(M, 16),)](a, x, out, M, K, *a.stride(), x.stride(0), BLOCK_M=16, BLOCK_K=32)
+    matvec_kernel[(triton.cdiv(M, 16),)](
+        a, x, out, M, K, *a.stride(), x.stride(0), BLOCK_M=16, BLOCK_K=32
+    )
     return out
 
 
@@ -106,9 +119,11 @@ TASKS["matvec"] = Task(
     title="A matrix times a vector: what may enter the sum?",
     points=2,
     hints=(
-        "K = 40 and steps of 32: which columns does the second step reach for, and how many of them exist?",
-        "`a` is a block of rows and columns, `x` a block of columns. `x[None, :]` lays it along the columns of `a`, so "
-        "that the two can be multiplied. The sum must leave one number a row: it runs along axis 1.",
+        "K = 40 and steps of 32: which columns does the second step reach for, and "
+        "how many of them exist?",
+        "`a` is a block of rows and columns, `x` a block of columns. `x[None, :]` "
+        "lays it along the columns of `a`, so that the two can be multiplied. The sum "
+        "must leave one number a row: it runs along axis 1.",
         "`mask_k = offs_k ____ K`; `acc += tl.sum(a * x[____, ____], axis=1)`.",
     ),
     reference=matvec_reference,
@@ -118,7 +133,11 @@ TASKS["matvec"] = Task(
         Case("masked rows and columns", factors((5, 40), (40,))),
         Case("one past both", factors((17, 33), (33,)), programs=2),
         Case("nothing divides", factors((50, 77), (77,)), programs=2),
-        Case("transposed, strided", lambda g: (quarters(g, 40, 21).t(), quarters(g, 80)[::2]), programs=2),
+        Case(
+            "transposed, strided",
+            lambda g: (quarters(g, 40, 21).t(), quarters(g, 80)[::2]),
+            programs=2,
+        ),
         Case("no columns: sums of nothing", factors((20, 0), (0,)), programs=2),
         Case("bf16", factors((20, 50), (50,), dtype=torch.bfloat16)),
         Case("fp16", factors((20, 50), (50,), dtype=torch.float16)),
@@ -150,10 +169,13 @@ def tile_product_kernel(
     a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is [M, N] and contiguous."""
+    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is
+    [M, N] and contiguous.
+    """
     pid = tl.program_id(0).to(tl.int64)
     tiles_n = tl.cdiv(N, BLOCK_N)
-    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)  # blank: offs_m = ____ * BLOCK_M + tl.arange(0, BLOCK_M)
+    # blank: offs_m = ____ * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
     mask_m, mask_n = offs_m < M, offs_n < N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
@@ -161,7 +183,8 @@ def tile_product_kernel(
         offs_k = k + tl.arange(0, BLOCK_K)
         mask_k = offs_k < K
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-        offs_b = offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn  # blank: offs_b = ____ + ____
+        # blank: offs_b = ____ + ____
+        offs_b = offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
         mask_b = mask_k[:, None] & mask_n[None, :]  # blank: mask_b = ____
         a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
         b = tl.load(b_ptr + offs_b, mask=mask_b, other=0.0)
@@ -175,7 +198,9 @@ def tile_product(a, b):
     (M, K), N = a.shape, b.shape[1]
     out = torch.empty(M, N, dtype=a.dtype, device=a.device)
     grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32),)
-    tile_product_kernel[grid](a, b, out, M, N, K, *a.stride(), *b.stride(), BLOCK_M=16, BLOCK_N=32, BLOCK_K=32)
+    tile_product_kernel[grid](
+        a, b, out, M, N, K, *a.stride(), *b.stride(), BLOCK_M=16, BLOCK_N=32, BLOCK_K=32
+    )
     return out
 
 
@@ -194,12 +219,15 @@ TASKS["tile_product"] = Task(
     title="A tile of a product: which blocks meet?",
     points=3,
     hints=(
-        "Tiles are numbered row by row. With 3 tiles in a row, in which row is tile 7, and in which column? And which "
-        "axis of `b` is the one that the sum runs along?",
-        "Dividing the number by the tiles in a row gives the row, the remainder the column. `b` is [K, N]: `offs_k` "
-        "are its rows, so they stand in a column, `offs_k[:, None]`, each times the stride of that axis.",
-        "`offs_m = pid // ____ * BLOCK_M + …`; `offs_b = offs_k[:, None] * ____ + offs_n[None, :] * ____`; "
-        "`mask_b = mask_k[:, None] & mask_n[____, ____]`; `acc = tl.dot(____, ____, acc)`.",
+        "Tiles are numbered row by row. With 3 tiles in a row, in which row is tile "
+        "7, and in which column? And which axis of `b` is the one that the sum runs "
+        "along?",
+        "Dividing the number by the tiles in a row gives the row, the remainder the "
+        "column. `b` is [K, N]: `offs_k` are its rows, so they stand in a column, "
+        "`offs_k[:, None]`, each times the stride of that axis.",
+        "`offs_m = pid // ____ * BLOCK_M + …`; `offs_b = offs_k[:, None] * ____ + "
+        "offs_n[None, :] * ____`; `mask_b = mask_k[:, None] & mask_n[____, ____]`; "
+        "`acc = tl.dot(____, ____, acc)`.",
     ),
     reference=tile_product_reference,
     cases=(
@@ -207,9 +235,19 @@ TASKS["tile_product"] = Task(
         Case("one tile exactly full", factors((16, 32), (32, 32))),
         Case("smaller than a tile", factors((3, 7), (7, 30))),
         Case("one past a tile each way", factors((17, 33), (33, 65)), programs=2),
-        Case("nothing divides, all sizes differ", factors((50, 37), (37, 71)), programs=2),
-        Case("a transposed", lambda g: (quarters(g, 40, 21).t(), quarters(g, 40, 35)), programs=2),
-        Case("b transposed", lambda g: (quarters(g, 21, 40), quarters(g, 35, 40).t()), programs=2),
+        Case(
+            "nothing divides, all sizes differ", factors((50, 37), (37, 71)), programs=2
+        ),
+        Case(
+            "a transposed",
+            lambda g: (quarters(g, 40, 21).t(), quarters(g, 40, 35)),
+            programs=2,
+        ),
+        Case(
+            "b transposed",
+            lambda g: (quarters(g, 21, 40), quarters(g, 35, 40).t()),
+            programs=2,
+        ),
         Case("no rows", factors((0, 4), (4, 5))),
         Case("bf16", factors((20, 50), (50, 40), dtype=torch.bfloat16), programs=2),
         Case("fp16", factors((20, 50), (50, 40), dtype=torch.float16), programs=2),
@@ -235,7 +273,9 @@ TASKS["tile_product"] = Task(
 # %% task="tile_order"
 @triton.jit
 def tile_order_kernel(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr):
-    """Each program writes the row and the column of its tile into out, which is [tiles_m * tiles_n, 2]."""
+    """Each program writes the row and the column of its tile into out, which is
+    [tiles_m * tiles_n, 2].
+    """
     tile = tl.program_id(0)
     per_group = GROUP * tiles_n  # blank: per_group = ____
     first = tile // per_group * GROUP  # blank: first = ____
@@ -247,7 +287,9 @@ def tile_order_kernel(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr):
 
 
 def tile_order(shape, group, device):
-    """Return the (row, column) of each program's tile, int32, for a number of tiles (down, across)."""
+    """Return the (row, column) of each program's tile, int32, for a number of tiles
+    (down, across).
+    """
     tiles_m, tiles_n = shape
     out = torch.empty(tiles_m * tiles_n, 2, dtype=torch.int32, device=device)
     tile_order_kernel[(tiles_m * tiles_n,)](out, tiles_m, tiles_n, GROUP=group)
@@ -281,12 +323,14 @@ TASKS["tile_order"] = Task(
     title="The order of tiles: who works beside whom?",
     points=3,
     hints=(
-        "In the table, with which number does the second group begin, and how do you get it from 2 and 4? Within the "
-        "first group, what do 0, 2, 4 and 6 have in common that 1, 3, 5 and 7 have not?",
-        "`tile // per_group` counts the groups before this one, `tile % per_group` is the place within the group. A "
-        "column of the group has `rows` tiles: divide the place by that, and the remainder is the row.",
-        "`per_group = GROUP * ____`; `first = tile // ____ * GROUP`; `row = first + tile % per_group % ____`; "
-        "`column = tile % per_group // ____`.",
+        "In the table, with which number does the second group begin, and how do you "
+        "get it from 2 and 4? Within the first group, what do 0, 2, 4 and 6 have in "
+        "common that 1, 3, 5 and 7 have not?",
+        "`tile // per_group` counts the groups before this one, `tile % per_group` is "
+        "the place within the group. A column of the group has `rows` tiles: divide "
+        "the place by that, and the remainder is the row.",
+        "`per_group = GROUP * ____`; `first = tile // ____ * GROUP`; `row = first + "
+        "tile % per_group % ____`; `column = tile % per_group // ____`.",
     ),
     reference=tile_order_reference,
     cases=(
@@ -321,10 +365,13 @@ TASKS["tile_order"] = Task(
 # %% task="gated_product"
 @triton.jit
 def gated_product_kernel(
-    a_ptr, gate_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_gk, stride_gn, stride_bk, stride_bn,
+    a_ptr, gate_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_gk,
+    stride_gn, stride_bk, stride_bn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is [M, N] and contiguous."""
+    """Each program writes one tile of BLOCK_M x BLOCK_N elements of out, which is
+    [M, N] and contiguous.
+    """
     pid = tl.program_id(0).to(tl.int64)
     tiles_n = tl.cdiv(N, BLOCK_N)
     offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -335,11 +382,15 @@ def gated_product_kernel(
     for k in range(0, K, BLOCK_K):
         offs_k = k + tl.arange(0, BLOCK_K)  # blank: ____
         mask_k = offs_k < K  # blank:
-        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak  # blank:
-        gate_ptrs = gate_ptr + offs_k[:, None] * stride_gk + offs_n[None, :] * stride_gn  # blank:
-        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn  # blank:
+        # blank:
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        # blank:
+        gate_ptrs = gate_ptr + offs_k[:, None] * stride_gk + offs_n[None, :] * stride_gn
+        # blank:
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
         a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)  # blank:
-        gate = tl.load(gate_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)  # blank:
+        # blank:
+        gate = tl.load(gate_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
         b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)  # blank:
         gates = tl.dot(a, gate, gates)  # blank:
         acc = tl.dot(a, b, acc)  # blank:
@@ -349,12 +400,16 @@ def gated_product_kernel(
 
 
 def gated_product(a, gate, b):
-    """Return relu(a @ gate) * (a @ b), for a [M, K], gate and b [K, N], of one dtype, with any strides."""
+    """Return relu(a @ gate) * (a @ b), for a [M, K], gate and b [K, N], of one dtype,
+    with any strides.
+    """
     (M, K), N = a.shape, b.shape[1]
     out = torch.empty(M, N, dtype=a.dtype, device=a.device)
     grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32),)
     strides = (*a.stride(), *gate.stride(), *b.stride())
-    gated_product_kernel[grid](a, gate, b, out, M, N, K, *strides, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32)
+    gated_product_kernel[grid](
+        a, gate, b, out, M, N, K, *strides, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32
+    )
     return out
 
 
@@ -365,7 +420,9 @@ def gated_product(a, gate, b):
 # %% tags=["spec"]
 def gated_product_reference(a, gate, b):
     """The specification of `gated_product`."""
-    return (torch.relu(a.double() @ gate.double()) * (a.double() @ b.double())).to(a.dtype)
+    return (torch.relu(a.double() @ gate.double()) * (a.double() @ b.double())).to(
+        a.dtype
+    )
 
 
 def gated(M, K, N, dtype=torch.float32):
@@ -378,11 +435,14 @@ TASKS["gated_product"] = Task(
     title="A gated product: two sums, one pass",
     points=4,
     hints=(
-        "Which lines of task 2 stand in its loop, and which of them does a second matrix need again?",
-        "One block of `a` is enough for both products. `gates` and `acc` are summed side by side over the whole of K; "
-        "only after the loop is it known whether a gate is positive. `tl.where(condition, yes, no)` chooses.",
-        "In the loop: `offs_k`, `mask_k`, three blocks of pointers, three loads, `gates = tl.dot(a, gate, gates)`, "
-        "`acc = tl.dot(a, b, acc)`. After it: `out = tl.where(gates > 0, gates, 0.0) * ____`.",
+        "Which lines of task 2 stand in its loop, and which of them does a second "
+        "matrix need again?",
+        "One block of `a` is enough for both products. `gates` and `acc` are summed "
+        "side by side over the whole of K; only after the loop is it known whether a "
+        "gate is positive. `tl.where(condition, yes, no)` chooses.",
+        "In the loop: `offs_k`, `mask_k`, three blocks of pointers, three loads, "
+        "`gates = tl.dot(a, gate, gates)`, `acc = tl.dot(a, b, acc)`. After it: `out "
+        "= tl.where(gates > 0, gates, 0.0) * ____`.",
     ),
     reference=gated_product_reference,
     cases=(
@@ -393,7 +453,11 @@ TASKS["gated_product"] = Task(
         Case("nothing divides, all sizes differ", gated(37, 53, 71), programs=2),
         Case(
             "gate transposed, b sliced",
-            lambda g: (quarters(g, 20, 40), quarters(g, 35, 40).t(), quarters(g, 80, 70)[::2, ::2]),
+            lambda g: (
+                quarters(g, 20, 40),
+                quarters(g, 35, 40).t(),
+                quarters(g, 80, 70)[::2, ::2],
+            ),
             programs=2,
         ),
         Case("bf16", gated(20, 50, 40, torch.bfloat16), programs=2),

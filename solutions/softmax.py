@@ -44,7 +44,9 @@ INF = float("inf")
 
 def scores(generator, *shape, dtype=torch.float32, shift=0.0):
     """Return normal random numbers around `shift`."""
-    return (shift + torch.randn(shape, generator=generator, device=generator.device)).to(dtype)
+    return (
+        shift + torch.randn(shape, generator=generator, device=generator.device)
+    ).to(dtype)
 
 
 def matrix(M, N, dtype=torch.float32, shift=0.0):
@@ -53,7 +55,9 @@ def matrix(M, N, dtype=torch.float32, shift=0.0):
 
 
 def rows_apart(M, N):
-    """Return a maker of a matrix that is the middle of a wider one, so that its rows lie apart."""
+    """Return a maker of a matrix that is the middle of a wider one, so that its rows
+    lie apart.
+    """
     return lambda generator: (scores(generator, M, N + 9)[:, 4 : N + 4],)
 
 
@@ -91,12 +95,15 @@ def row_max_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     offs = tl.arange(0, BLOCK)
     x_ptrs = x_ptr + row * stride_xm + offs
     mask = offs < N
-    x = tl.load(x_ptrs, mask=mask, other=-float("inf"))  # blank: x = tl.load(x_ptrs, mask=mask, other=____)
+    # blank: x = tl.load(x_ptrs, mask=mask, other=____)
+    x = tl.load(x_ptrs, mask=mask, other=-float("inf"))
     tl.store(out_ptr + row, tl.max(x, 0))
 
 
 def row_max(x):
-    """Return the largest element of each row of x, [M, N], whose elements lie side by side in a row."""
+    """Return the largest element of each row of x, [M, N], whose elements lie side by
+    side in a row.
+    """
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
     row_max_kernel[(M,)](x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N))
@@ -119,13 +126,17 @@ TASKS["row_max"] = Task(
     points=1,
     hints=(
         "If the masked lane held 0, what would be the largest of -5, -6, -7 and it?",
-        "It must hold a number that loses against every other, however small that one is.",
+        "It must hold a number that loses against every other, however small that one "
+        "is.",
         "`other=-float(____)`: minus infinity.",
     ),
     reference=row_max_reference,
     cases=(
         Case("one element", matrix(1, 1)),
-        Case("negative, masked lane", lambda g: (torch.tensor([[-5.0, -6.0, -7.0]], device=g.device),)),
+        Case(
+            "negative, masked lane",
+            lambda g: (torch.tensor([[-5.0, -6.0, -7.0]], device=g.device),),
+        ),
         Case("block exactly full", matrix(3, 64), programs=3),
         Case("one past a power of two", matrix(5, 65, shift=-9.0), programs=5),
         Case("rows that lie apart", rows_apart(4, 33), programs=4),
@@ -163,14 +174,18 @@ def log_softmax_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
     mask = offs < N
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(
+        tl.float32
+    )
     shifted = x - tl.max(x, 0)  # blank: shifted = ____
     out = shifted - tl.log(tl.sum(tl.exp(shifted), 0))  # blank: out = ____
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
 
 def log_softmax(x):
-    """Return log(softmax(x)) of each row of x, [M, N], whose elements lie side by side in a row."""
+    """Return log(softmax(x)) of each row of x, [M, N], whose elements lie side by side
+    in a row.
+    """
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     log_softmax_kernel[(M,)](x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N))
@@ -192,16 +207,23 @@ TASKS["log_softmax"] = Task(
     title="Log-softmax: subtract before you raise",
     points=2,
     hints=(
-        "The table has a row for each step. Which line of code makes its second row, and which number is subtracted "
-        "from that row to make the last one?",
-        "`tl.max(x, 0)` and `tl.sum(…, 0)` each make one number out of a block; a block minus a number is a block. "
-        "`tl.exp` and `tl.log` work on blocks and numbers alike. Masked lanes hold -inf, and `exp` makes 0 of that.",
-        "`shifted = x - tl.max(____, 0)`; `out = shifted - tl.log(tl.sum(tl.exp(____), 0))`.",
+        "The table has a row for each step. Which line of code makes its second row, "
+        "and which number is subtracted from that row to make the last one?",
+        "`tl.max(x, 0)` and `tl.sum(…, 0)` each make one number out of a block; a "
+        "block minus a number is a block. `tl.exp` and `tl.log` work on blocks and "
+        "numbers alike. Masked lanes hold -inf, and `exp` makes 0 of that.",
+        "`shifted = x - tl.max(____, 0)`; `out = shifted - "
+        "tl.log(tl.sum(tl.exp(____), 0))`.",
     ),
     reference=log_softmax_reference,
     cases=(
         Case("two elements", matrix(1, 2)),
-        Case("the row above", lambda g: (torch.tensor([[1002.0, 1001.0, 1002.0, 1000.0]], device=g.device),)),
+        Case(
+            "the row above",
+            lambda g: (
+                torch.tensor([[1002.0, 1001.0, 1002.0, 1000.0]], device=g.device),
+            ),
+        ),
         Case("block exactly full", matrix(3, 64), programs=3),
         Case("one past a power of two", matrix(5, 65), programs=5),
         Case("rows that lie apart", rows_apart(4, 33), programs=4),
@@ -232,12 +254,17 @@ TASKS["log_softmax"] = Task(
 
 # %% task="causal_softmax"
 @triton.jit
-def causal_softmax_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Each program writes ROWS rows of out, which is [T, T] and contiguous; BLOCK lanes hold a row."""
+def causal_softmax_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Each program writes ROWS rows of out, which is [T, T] and contiguous; BLOCK lanes
+    hold a row.
+    """
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
     exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
-    seen = exists & (offs_n[None, :] <= offs_m[:, None])  # blank: seen = exists & (____)
+    # blank: seen = exists & (____)
+    seen = exists & (offs_n[None, :] <= offs_m[:, None])
     x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]
     x = tl.load(x_ptrs, mask=seen, other=-float("inf")).to(tl.float32)
     powers = tl.exp(x - tl.max(x, 1)[:, None])  # blank: powers = tl.exp(x - ____)
@@ -247,12 +274,16 @@ def causal_softmax_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOC
 
 
 def causal_softmax(x):
-    """Return softmax(x[i, : i + 1]) in each row i of a square matrix, and 0 in the rest of it."""
+    """Return softmax(x[i, : i + 1]) in each row i of a square matrix, and 0 in the rest
+    of it.
+    """
     T = x.shape[0]
     ROWS = 4
     out = torch.empty((T, T), dtype=x.dtype, device=x.device)
     grid = (triton.cdiv(T, ROWS),)
-    causal_softmax_kernel[grid](x, out, T, x.stride(0), ROWS=ROWS, BLOCK=triton.next_power_of_2(T))
+    causal_softmax_kernel[grid](
+        x, out, T, x.stride(0), ROWS=ROWS, BLOCK=triton.next_power_of_2(T)
+    )
     return out
 
 
@@ -282,12 +313,15 @@ TASKS["causal_softmax"] = Task(
     title="Causal softmax: several rows, and nobody looks ahead",
     points=3,
     hints=(
-        "Row 1 sees columns 0 and 1. Say it as a comparison of a column number with a row number. And which lanes of a "
-        "tile does `tl.max` compare with each other, if every row is to have a maximum of its own?",
-        "`tl.max(x, 1)` reduces along axis 1, the columns, and leaves one number a row; `[:, None]` stands it up as a "
-        "column, so that each row subtracts its own. Every element that exists gets a value, seen or not.",
-        "`seen = exists & (offs_n[None, :] <= offs_m[____])`; `tl.exp(x - tl.max(x, ____)[:, None])`; "
-        "`powers / tl.sum(powers, ____)[:, None]`; `mask=____`, one of the two masks.",
+        "Row 1 sees columns 0 and 1. Say it as a comparison of a column number with a "
+        "row number. And which lanes of a tile does `tl.max` compare with each other, "
+        "if every row is to have a maximum of its own?",
+        "`tl.max(x, 1)` reduces along axis 1, the columns, and leaves one number a "
+        "row; `[:, None]` stands it up as a column, so that each row subtracts its "
+        "own. Every element that exists gets a value, seen or not.",
+        "`seen = exists & (offs_n[None, :] <= offs_m[____])`; `tl.exp(x - tl.max(x, "
+        "____)[:, None])`; `powers / tl.sum(powers, ____)[:, None]`; `mask=____`, one "
+        "of the two masks.",
     ),
     reference=causal_softmax_reference,
     cases=(
@@ -333,15 +367,20 @@ def log_sum_exp_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))  # blank: new_top = ____
-        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)  # blank: total = ____
+        # blank: total = ____
+        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
         top = new_top  # blank: top = ____
     tl.store(out_ptr + row, top + tl.log(total))  # blank: tl.store(out_ptr + row, ____)
 
 
 def log_sum_exp(x):
-    """Return the logarithm of the sum of powers of each row of x, [M, N], whose elements lie side by side in a row."""
+    """Return the logarithm of the sum of powers of each row of x, [M, N], whose
+    elements lie side by side in a row.
+    """
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
     log_sum_exp_kernel[(M,)](x, out, N, x.stride(0), BLOCK=128)
@@ -359,9 +398,13 @@ def log_sum_exp_reference(x):
 
 
 def sorted_rows(descending, M=3, N=700):
-    """Return a maker of rows that rise, so that every block brings a new maximum, or that fall."""
+    """Return a maker of rows that rise, so that every block brings a new maximum, or
+    that fall.
+    """
     return lambda generator: (
-        (5 * scores(generator, M, N, shift=4.0)).sort(1, descending=descending).values.contiguous(),
+        (5 * scores(generator, M, N, shift=4.0))
+        .sort(1, descending=descending)
+        .values.contiguous(),
     )
 
 
@@ -370,17 +413,23 @@ TASKS["log_sum_exp"] = Task(
     title="Log-sum-exp: a row that does not fit",
     points=4,
     hints=(
-        "Go through the table by hand: how does each `m` follow from the one above and the block? And what must a sum "
-        "taken against 3 be multiplied by, to become one taken against 5?",
-        "`tl.maximum` takes the larger of two numbers, `tl.max` the largest of a block. The formula is one line; both "
-        "of its powers use the new maximum. Only after that may the old one be forgotten.",
-        "`new_top = tl.maximum(____, tl.max(____, 0))`; `total = total * tl.exp(____ - new_top) + tl.sum(tl.exp(____ - "
-        "new_top), 0)`; `top = new_top`; at the end `top + tl.log(____)`.",
+        "Go through the table by hand: how does each `m` follow from the one above "
+        "and the block? And what must a sum taken against 3 be multiplied by, to "
+        "become one taken against 5?",
+        "`tl.maximum` takes the larger of two numbers, `tl.max` the largest of a "
+        "block. The formula is one line; both of its powers use the new maximum. Only "
+        "after that may the old one be forgotten.",
+        "`new_top = tl.maximum(____, tl.max(____, 0))`; `total = total * tl.exp(____ "
+        "- new_top) + tl.sum(tl.exp(____ - new_top), 0)`; `top = new_top`; at the end "
+        "`top + tl.log(____)`.",
     ),
     reference=log_sum_exp_reference,
     cases=(
         Case("one element", matrix(1, 1)),
-        Case("the row above", lambda g: (torch.tensor([[1.0, 3.0, 2.0, 5.0]], device=g.device),)),
+        Case(
+            "the row above",
+            lambda g: (torch.tensor([[1.0, 3.0, 2.0, 5.0]], device=g.device),),
+        ),
         Case("one block, masked tail", matrix(3, 100), programs=3),
         Case("two blocks, exactly full", matrix(3, 256), programs=3),
         Case("one past a block", matrix(3, 129), programs=3),
@@ -421,7 +470,8 @@ def cross_entropy_kernel(x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.con
     total = 0.0  # blank:
     for start in range(0, N, BLOCK):  # blank:
         offs = start + tl.arange(0, BLOCK)  # blank:
-        x = tl.load(x_ptr + offs, mask=offs < N, other=-float("inf")).to(tl.float32)  # blank:
+        # blank:
+        x = tl.load(x_ptr + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))  # blank:
         total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)  # blank:
         top = new_top  # blank:
@@ -430,7 +480,9 @@ def cross_entropy_kernel(x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.con
 
 
 def cross_entropy(x, target):
-    """Return the loss of each row of scores x, [M, N], of which element target[i] was right."""
+    """Return the loss of each row of scores x, [M, N], of which element target[i] was
+    right.
+    """
     M, N = x.shape  # blank: ____
     out = torch.empty(M, dtype=x.dtype, device=x.device)  # blank:
     cross_entropy_kernel[(M,)](x, target, out, N, x.stride(0), BLOCK=256)  # blank:
@@ -448,17 +500,23 @@ def cross_entropy_reference(x, target):
 
 
 def scores_and_target(M, N, dtype=torch.float32, shift=0.0, pad=0):
-    """Return a maker of scores, their rows `pad` elements apart, and of the right positions."""
+    """Return a maker of scores, their rows `pad` elements apart, and of the right
+    positions.
+    """
 
     def make(generator):
         x = scores(generator, M, N + pad, dtype=dtype, shift=shift)[:, :N]
-        return x, torch.randint(0, N, (M,), generator=generator, device=generator.device)
+        return x, torch.randint(
+            0, N, (M,), generator=generator, device=generator.device
+        )
 
     return make
 
 
 def certain(generator):
-    """Return scores of which one is far above the rest: right in the first row, wrong in the second."""
+    """Return scores of which one is far above the rest: right in the first row, wrong
+    in the second.
+    """
     x = scores(generator, 2, 400)
     x[:, 301] = 60.0
     return x, torch.tensor([301, 7], device=generator.device)
@@ -474,20 +532,26 @@ TASKS["cross_entropy"] = Task(
     title="Cross-entropy: a kernel of your own",
     points=5,
     hints=(
-        "The first half of the formula is task 4. Where in memory lies the score of the right word, and how many "
-        "elements does a program have to load to get it?",
-        "Load the program's own element of `target`: a number. Added to the start of the row it makes a pointer to one "
-        "score. Load that too, turn it into float32, and subtract. The rest is the loop of task 4.",
-        "Kernel: `row`, `top`, `total`, the loop of task 4, then `right = tl.load(x_ptr + row * stride_xm + "
-        "tl.load(target_ptr + ____)).to(tl.float32)` and `tl.store(out_ptr + row, ____ - right + tl.log(____))`. Host: "
-        "`out = torch.empty(M, …)`, one program a row, `return out`.",
+        "The first half of the formula is task 4. Where in memory lies the score of "
+        "the right word, and how many elements does a program have to load to get it?",
+        "Load the program's own element of `target`: a number. Added to the start of "
+        "the row it makes a pointer to one score. Load that too, turn it into "
+        "float32, and subtract. The rest is the loop of task 4.",
+        "Kernel: `row`, `top`, `total`, the loop of task 4, then `right = "
+        "tl.load(x_ptr + row * stride_xm + tl.load(target_ptr + "
+        "____)).to(tl.float32)` and `tl.store(out_ptr + row, ____ - right + "
+        "tl.log(____))`. Host: `out = torch.empty(M, …)`, one program a row, `return "
+        "out`.",
     ),
     reference=cross_entropy_reference,
     cases=(
         Case("one word", scores_and_target(1, 1)),
         Case(
             "the row above",
-            lambda g: (torch.tensor([[1.0, 3.0, 2.0, 5.0]], device=g.device), torch.tensor([1], device=g.device)),
+            lambda g: (
+                torch.tensor([[1.0, 3.0, 2.0, 5.0]], device=g.device),
+                torch.tensor([1], device=g.device),
+            ),
         ),
         Case("masked tail", scores_and_target(3, 100), programs=3),
         Case("exactly full", scores_and_target(3, 1024), programs=3),

@@ -41,15 +41,30 @@ TASKS: dict[str, Task] = {}
 
 
 def numbers(generator, *shape, dtype=torch.float32):
-    """Return eighths between -4 and 4: exact in every dtype, and so are sums of three, in any order."""
-    eighths = torch.randint(-32, 33, shape, generator=generator, device=generator.device)
+    """Return eighths between -4 and 4: exact in every dtype, and so are sums of three,
+    in any order.
+    """
+    eighths = torch.randint(
+        -32, 33, shape, generator=generator, device=generator.device
+    )
     return (eighths / 8).to(dtype)
 
 
 def special(generator, dtype=torch.float32):
-    """Return the values that break a careless kernel: both zeros, infinities, the largest and the smallest numbers."""
+    """Return the values that break a careless kernel: both zeros, infinities, the
+    largest and the smallest numbers.
+    """
     limits = torch.finfo(dtype)
-    values = [0.0, -0.0, float("inf"), -float("inf"), limits.max / 4, -limits.max / 4, limits.tiny, 1.0]
+    values = [
+        0.0,
+        -0.0,
+        float("inf"),
+        -float("inf"),
+        limits.max / 4,
+        -limits.max / 4,
+        limits.tiny,
+        1.0,
+    ]
     return torch.tensor(values, dtype=dtype, device=generator.device)
 
 
@@ -103,7 +118,11 @@ def scale_add_inputs(n, dtype=torch.float32, alpha=2.5):
     """Return a maker of two vectors and a scale."""
 
     def make(generator):
-        x, y = torch.randn(2, n, generator=generator, device=generator.device).to(dtype).unbind()
+        x, y = (
+            torch.randn(2, n, generator=generator, device=generator.device)
+            .to(dtype)
+            .unbind()
+        )
         return x.clone(), y.clone(), alpha
 
     return make
@@ -114,9 +133,12 @@ TASKS["scale_add"] = Task(
     title="Scale and add: who may load and store?",
     points=1,
     hints=(
-        "The last program has offsets past the end of the vector. How can it tell which ones, knowing `offs` and `n`?",
-        "A comparison of a block of offsets with one number gives a block of True and False.",
-        "`mask = offs ____ n`, with one comparison sign in the gap. Try n = 8: offset 7 is inside, offset 8 is not.",
+        "The last program has offsets past the end of the vector. How can it tell "
+        "which ones, knowing `offs` and `n`?",
+        "A comparison of a block of offsets with one number gives a block of True and "
+        "False.",
+        "`mask = offs ____ n`, with one comparison sign in the gap. Try n = 8: offset "
+        "7 is inside, offset 8 is not.",
     ),
     reference=scale_add_reference,
     cases=(
@@ -192,11 +214,13 @@ TASKS["three_way_add"] = Task(
     title="Three at once: which elements are mine?",
     points=2,
     hints=(
-        "Program 0 owns elements 0 to 255. Which element does program `pid` begin at, and which 256 follow?",
-        "`tl.arange(0, BLOCK)` counts from 0 within a block; shift it by the program's first element. `z` is loaded "
-        "as `y` is. And n = 257 needs two programs: the division must round up.",
-        "`offs = pid * ____ + tl.arange(0, ____)`; `z = tl.load(____ + offs, mask=____).to(tl.float32)`; "
-        "`grid = (triton.cdiv(____, ____),)`.",
+        "Program 0 owns elements 0 to 255. Which element does program `pid` begin at, "
+        "and which 256 follow?",
+        "`tl.arange(0, BLOCK)` counts from 0 within a block; shift it by the "
+        "program's first element. `z` is loaded as `y` is. And n = 257 needs two "
+        "programs: the division must round up.",
+        "`offs = pid * ____ + tl.arange(0, ____)`; `z = tl.load(____ + offs, "
+        "mask=____).to(tl.float32)`; `grid = (triton.cdiv(____, ____),)`.",
     ),
     reference=three_way_add_reference,
     cases=(
@@ -208,7 +232,10 @@ TASKS["three_way_add"] = Task(
         Case("empty", three_vectors(0)),
         Case("bf16", three_vectors(300, torch.bfloat16)),
         Case("fp16", three_vectors(300, torch.float16)),
-        Case("zeros, infinities, large", lambda g: (special(g), numbers(g, 8), numbers(g, 8))),
+        Case(
+            "zeros, infinities, large",
+            lambda g: (special(g), numbers(g, 8), numbers(g, 8)),
+        ),
     ),
 )
 
@@ -235,7 +262,8 @@ def strided_copy_kernel(x_ptr, out_ptr, n, stride_x, BLOCK: tl.constexpr):
     pid = tl.program_id(0).to(tl.int64)
     offs = pid * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
-    x = tl.load(x_ptr + offs * stride_x, mask=mask)  # blank: x = tl.load(____, mask=mask)
+    # blank: x = tl.load(____, mask=mask)
+    x = tl.load(x_ptr + offs * stride_x, mask=mask)
     tl.store(out_ptr + offs, x, mask=mask)  # blank: tl.store(____, x, mask=mask)
 
 
@@ -259,7 +287,9 @@ def strided_copy_reference(x):
 
 
 def every(step, n, dtype=torch.float32):
-    """Return a maker of a vector of n elements that lie `step` apart, one element into their storage."""
+    """Return a maker of a vector of n elements that lie `step` apart, one element into
+    their storage.
+    """
 
     def make(generator):
         return (numbers(generator, 1 + n * step, dtype=dtype)[1::step][:n],)
@@ -268,7 +298,9 @@ def every(step, n, dtype=torch.float32):
 
 
 def far_apart(generator):
-    """Return three int8 elements 2**30 + 8 apart: the last lies past 2**31. The bytes between are never touched."""
+    """Return three int8 elements 2**30 + 8 apart: the last lies past 2**31. The bytes
+    between are never touched.
+    """
     step = 2**30 + 8
     x = torch.empty(2 * step + 1, dtype=torch.int8, device=generator.device)[::step]
     return (x.copy_(numbers(generator, 3) * 8),)
@@ -279,11 +311,13 @@ TASKS["strided_copy"] = Task(
     title="Strided copy: where does the next element lie?",
     points=3,
     hints=(
-        "In the table above, at which memory position does element 3 of `x[::2]` lie, and how did you work it out?",
-        "Only `x` has gaps: its offsets are multiplied by its stride. `out` is contiguous: its neighbours are 1 apart. "
-        "A tensor tells the stride of dimension 0 by `x.stride(0)`.",
-        "`x = tl.load(x_ptr + offs * ____, mask=mask)`; `tl.store(out_ptr + ____, x, mask=mask)`; "
-        "`stride_x = x.____(0)`.",
+        "In the table above, at which memory position does element 3 of `x[::2]` lie, "
+        "and how did you work it out?",
+        "Only `x` has gaps: its offsets are multiplied by its stride. `out` is "
+        "contiguous: its neighbours are 1 apart. A tensor tells the stride of "
+        "dimension 0 by `x.stride(0)`.",
+        "`x = tl.load(x_ptr + offs * ____, mask=mask)`; `tl.store(out_ptr + ____, x, "
+        "mask=mask)`; `stride_x = x.____(0)`.",
     ),
     reference=strided_copy_reference,
     cases=(
@@ -322,20 +356,25 @@ TASKS["strided_copy"] = Task(
 # %% task="row_add"
 @triton.jit
 def row_add_kernel(
-    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     """Each program writes one tile of out, which is [M, N] and contiguous."""
     # 64-bit, because a row number times a stride can pass 2**31.
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # blank: offs_n = ____
+    # blank: offs_n = ____
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask_m = offs_m < M
     mask_n = offs_n < N
     mask = mask_m[:, None] & mask_n[None, :]  # blank: mask = ____
-    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn  # blank: x_ptrs = ____
+    # blank: x_ptrs = ____
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn
     x = tl.load(x_ptrs, mask=mask).to(tl.float32)
-    row = tl.load(row_ptr + offs_n * stride_row, mask=mask_n).to(tl.float32)  # blank: row = ____
+    # blank: row = ____
+    row = tl.load(row_ptr + offs_n * stride_row, mask=mask_n).to(tl.float32)
     out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
-    tl.store(out_ptrs, x + row[None, :], mask=mask)  # blank: tl.store(out_ptrs, ____, mask=mask)
+    # blank: tl.store(out_ptrs, ____, mask=mask)
+    tl.store(out_ptrs, x + row[None, :], mask=mask)
 
 
 def row_add(x, row):
@@ -344,7 +383,9 @@ def row_add(x, row):
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     BLOCK_M, BLOCK_N = 16, 32
     grid = (triton.cdiv(M, BLOCK_M), triton.cdiv(N, BLOCK_N))
-    row_add_kernel[grid](x, row, out, M, N, *x.stride(), row.stride(0), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N)
+    row_add_kernel[grid](
+        x, row, out, M, N, *x.stride(), row.stride(0), BLOCK_M=BLOCK_M, BLOCK_N=BLOCK_N
+    )
     return out
 
 
@@ -360,13 +401,20 @@ def row_add_reference(x, row):
 
 def matrix_and_row(M, N, dtype=torch.float32):
     """Return a maker of a contiguous matrix and a row."""
-    return lambda generator: (numbers(generator, M, N, dtype=dtype), numbers(generator, N, dtype=dtype))
+    return lambda generator: (
+        numbers(generator, M, N, dtype=dtype),
+        numbers(generator, N, dtype=dtype),
+    )
 
 
 def rows_far_apart(generator):
-    """Return three int8 rows 2**30 + 8 apart: the last begins past 2**31. The bytes between are never touched."""
+    """Return three int8 rows 2**30 + 8 apart: the last begins past 2**31. The bytes
+    between are never touched.
+    """
     step = 2**30 + 8
-    x = torch.empty(2 * step + 16, dtype=torch.int8, device=generator.device).as_strided((3, 16), (step, 1))
+    x = torch.empty(
+        2 * step + 16, dtype=torch.int8, device=generator.device
+    ).as_strided((3, 16), (step, 1))
     x.copy_(numbers(generator, 3, 16) * 8)
     return x, (numbers(generator, 16) * 8).to(torch.int8)
 
@@ -376,12 +424,15 @@ TASKS["row_add"] = Task(
     title="Add a row to a matrix: two dimensions",
     points=4,
     hints=(
-        "Write down row, column and memory position of `x[1, 2]` in the example. Which part comes from `offs_m`, which "
-        "from `offs_n`? And which elements of `row` does a tile need?",
-        "Everything about columns mirrors what stands there for rows, with program id 1. A tile comes from combining a "
-        "column and a row: `+` for positions, `&` for masks. The row needs only `offs_n`, its stride and `mask_n`.",
-        "`mask = mask_m[:, None] & ____`; `x_ptrs = x_ptr + offs_m[:, None] * ____ + offs_n[None, :] * ____`; "
-        "`row = tl.load(row_ptr + offs_n * ____, mask=____).to(tl.float32)`; the sum is `x + row[____]`.",
+        "Write down row, column and memory position of `x[1, 2]` in the example. "
+        "Which part comes from `offs_m`, which from `offs_n`? And which elements of "
+        "`row` does a tile need?",
+        "Everything about columns mirrors what stands there for rows, with program id "
+        "1. A tile comes from combining a column and a row: `+` for positions, `&` "
+        "for masks. The row needs only `offs_n`, its stride and `mask_n`.",
+        "`mask = mask_m[:, None] & ____`; `x_ptrs = x_ptr + offs_m[:, None] * ____ + "
+        "offs_n[None, :] * ____`; `row = tl.load(row_ptr + offs_n * ____, "
+        "mask=____).to(tl.float32)`; the sum is `x + row[____]`.",
     ),
     reference=row_add_reference,
     cases=(
@@ -390,13 +441,25 @@ TASKS["row_add"] = Task(
         Case("one column", matrix_and_row(50, 1)),
         Case("tiles exactly full", matrix_and_row(32, 64), programs=2),
         Case("one past a tile", matrix_and_row(17, 33), programs=2),
-        Case("transposed", lambda g: (numbers(g, 45, 21).t(), numbers(g, 45)), programs=2),
-        Case("sliced", lambda g: (numbers(g, 40, 100)[::2, 1::3], numbers(g, 66)[::2]), programs=2),
-        Case("expanded, stride 0", lambda g: (numbers(g, 1, 37).expand(19, 37), numbers(g, 1).expand(37))),
+        Case(
+            "transposed", lambda g: (numbers(g, 45, 21).t(), numbers(g, 45)), programs=2
+        ),
+        Case(
+            "sliced",
+            lambda g: (numbers(g, 40, 100)[::2, 1::3], numbers(g, 66)[::2]),
+            programs=2,
+        ),
+        Case(
+            "expanded, stride 0",
+            lambda g: (numbers(g, 1, 37).expand(19, 37), numbers(g, 1).expand(37)),
+        ),
         Case("no rows", matrix_and_row(0, 5)),
         Case("bf16", matrix_and_row(20, 40, torch.bfloat16)),
         Case("fp16", matrix_and_row(20, 40, torch.float16)),
-        Case("zeros, infinities, large", lambda g: (special(g).reshape(2, 4), numbers(g, 4))),
+        Case(
+            "zeros, infinities, large",
+            lambda g: (special(g).reshape(2, 4), numbers(g, 4)),
+        ),
         Case("offsets past 2**31", rows_far_apart),
     ),
 )
@@ -418,7 +481,9 @@ TASKS["row_add"] = Task(
 
 # %% task="clamped_add"
 @triton.jit
-def clamped_add_kernel(x_ptr, y_ptr, out_ptr, n, stride_x, stride_y, low, high, BLOCK: tl.constexpr):
+def clamped_add_kernel(
+    x_ptr, y_ptr, out_ptr, n, stride_x, stride_y, low, high, BLOCK: tl.constexpr
+):
     """Each program writes BLOCK consecutive elements of out."""
     pid = tl.program_id(0).to(tl.int64)  # blank: ____
     offs = pid * BLOCK + tl.arange(0, BLOCK)  # blank:
@@ -434,7 +499,10 @@ def clamped_add(x, y, low, high):
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)  # blank: ____
     n = x.numel()  # blank:
     grid = (triton.cdiv(n, 256),)  # blank:
-    clamped_add_kernel[grid](x, y, out, n, x.stride(0), y.stride(0), low, high, BLOCK=256)  # blank:
+    # blank:
+    clamped_add_kernel[grid](
+        x, y, out, n, x.stride(0), y.stride(0), low, high, BLOCK=256
+    )
     return out  # blank:
 
 
@@ -464,13 +532,16 @@ TASKS["clamped_add"] = Task(
     title="Clamped add: a kernel of your own",
     points=5,
     hints=(
-        "Say in one sentence each: which elements does a program own, which of them exist, what does it load, what "
-        "does it compute, where does it store? That is the kernel, line by line. What must exist before its launch?",
-        "The kernel is the one of task 2 with the strides of task 3 in its loads. The host function allocates `out` "
-        "(`torch.empty`), counts the programs (`triton.cdiv`), launches, and returns `out`.",
-        "Kernel: `pid`, `offs`, `mask`, two loads at `offs * stride`, `tl.minimum(tl.maximum(x + y, ____), ____)`, one "
-        "store. Host: `out = torch.empty(x.shape, dtype=____, device=____)`, `grid = (triton.cdiv(____, 256),)`, "
-        "`clamped_add_kernel[grid](____, BLOCK=256)`, `return out`.",
+        "Say in one sentence each: which elements does a program own, which of them "
+        "exist, what does it load, what does it compute, where does it store? That is "
+        "the kernel, line by line. What must exist before its launch?",
+        "The kernel is the one of task 2 with the strides of task 3 in its loads. The "
+        "host function allocates `out` (`torch.empty`), counts the programs "
+        "(`triton.cdiv`), launches, and returns `out`.",
+        "Kernel: `pid`, `offs`, `mask`, two loads at `offs * stride`, "
+        "`tl.minimum(tl.maximum(x + y, ____), ____)`, one store. Host: `out = "
+        "torch.empty(x.shape, dtype=____, device=____)`, `grid = (triton.cdiv(____, "
+        "256),)`, `clamped_add_kernel[grid](____, BLOCK=256)`, `return out`.",
     ),
     reference=clamped_add_reference,
     cases=(
@@ -480,12 +551,20 @@ TASKS["clamped_add"] = Task(
         Case("one past a block", clamped_add_inputs(1025), programs=2),
         Case("nothing divides", clamped_add_inputs(2999), programs=2),
         Case("two different strides", clamped_add_inputs(300, step_x=2, step_y=3)),
-        Case("expanded, stride 0", lambda g: (numbers(g, 1).expand(70), numbers(g, 70), -1.0, 1.0)),
+        Case(
+            "expanded, stride 0",
+            lambda g: (numbers(g, 1).expand(70), numbers(g, 70), -1.0, 1.0),
+        ),
         Case("empty", clamped_add_inputs(0)),
         Case("bf16", clamped_add_inputs(300, torch.bfloat16)),
         Case("fp16", clamped_add_inputs(300, torch.float16)),
-        Case("zeros, infinities, large", lambda g: (special(g), numbers(g, 8), -1.0, 1.0)),
-        Case("limits that are equal", lambda g: (numbers(g, 20), numbers(g, 20), 0.5, 0.5)),
+        Case(
+            "zeros, infinities, large", lambda g: (special(g), numbers(g, 8), -1.0, 1.0)
+        ),
+        Case(
+            "limits that are equal",
+            lambda g: (numbers(g, 20), numbers(g, 20), 0.5, 0.5),
+        ),
     ),
 )
 

@@ -1,4 +1,6 @@
-"""Answers to the tasks of `solutions/attention.py` that the check must reject, each for its reason."""
+"""Answers to the tasks of `solutions/attention.py` that the check must reject, each for
+its reason.
+"""
 
 import torch
 import triton
@@ -12,7 +14,9 @@ from solutions.attention import absorb, load_rows
 
 
 @triton.jit
-def weighted_mean_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, FAULT: tl.constexpr, BLOCK: tl.constexpr):
+def weighted_mean_kernel(
+    x_ptr, v_ptr, out_ptr, N, stride_xm, FAULT: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     top = -float("inf")
     total = 0.0
@@ -20,10 +24,14 @@ def weighted_mean_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, FAULT: tl.constexp
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
         padding = 0.0 if FAULT == "padding" else -float("inf")
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=padding).to(tl.float32)
+        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=padding).to(
+            tl.float32
+        )
         v = tl.load(v_ptr + offs, mask=offs < N, other=0.0).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
-        factor = tl.exp(new_top - top) if FAULT == "upside down" else tl.exp(top - new_top)
+        factor = (
+            tl.exp(new_top - top) if FAULT == "upside down" else tl.exp(top - new_top)
+        )
         powers = tl.exp(x - new_top)
         acc = acc * (1.0 if FAULT == "acc" else factor) + tl.sum(powers * v, 0)
         total = total * (1.0 if FAULT == "total" else factor) + tl.sum(powers, 0)
@@ -72,13 +80,17 @@ def gives_missing_scores_a_weight(x, v):
 
 
 @triton.jit
-def weighted_mean_plain_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+def weighted_mean_plain_kernel(
+    x_ptr, v_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     total = 0.0
     acc = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         v = tl.load(v_ptr + offs, mask=offs < N, other=0.0).to(tl.float32)
         total += tl.sum(tl.exp(x), 0)
         acc += tl.sum(tl.exp(x) * v, 0)
@@ -103,13 +115,15 @@ def torch_makes_the_weights(x, v):
 
 @triton.jit
 def causal_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, stride_qm, stride_kn, stride_vn, FAULT: tl.constexpr,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, stride_qm, stride_kn, stride_vn,
+    FAULT: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0).to(tl.int64) * BLOCK_M
     offs_m = first + tl.arange(0, BLOCK_M)
     q = load_rows(q_ptr, offs_m, M, stride_qm, D)
-    top = tl.full((BLOCK_M,), -float("inf") if FAULT == "starts at -inf" else -1e30, tl.float32)
+    top = tl.full(
+        (BLOCK_M,), -float("inf") if FAULT == "starts at -inf" else -1e30, tl.float32
+    )
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     end = tl.minimum(N, first + BLOCK_M + N - M)
@@ -121,13 +135,26 @@ def causal_kernel(
         offs_n = start + tl.arange(0, BLOCK_N)
         k = load_rows(k_ptr, offs_n, N, stride_kn, D)
         v = load_rows(v_ptr, offs_n, N, stride_vn, D)
-        ahead = offs_n[None, :] - offs_m[:, None] - (0 if FAULT == "top left" else N - M)
-        seen = (offs_n < N)[None, :] & (ahead <= (-1 if FAULT == "strictly before" else 0))
+        ahead = (
+            offs_n[None, :] - offs_m[:, None] - (0 if FAULT == "top left" else N - M)
+        )
+        seen = (offs_n < N)[None, :] & (
+            ahead <= (-1 if FAULT == "strictly before" else 0)
+        )
         if FAULT == "looks ahead":
             seen = (offs_n < N)[None, :] & (offs_m[:, None] >= 0)
-        scores = (1.0 if FAULT == "no scale" else scale) * tl.dot(q, tl.trans(k), input_precision="ieee")
-        top, total, acc = absorb(top, total, acc, tl.where(seen, scores, -float("inf")), v)
-    out = acc / (total if FAULT == "divides by 0" else tl.where(total > 0, total, 1.0))[:, None]
+        scores = (1.0 if FAULT == "no scale" else scale) * tl.dot(
+            q, tl.trans(k), input_precision="ieee"
+        )
+        top, total, acc = absorb(
+            top, total, acc, tl.where(seen, scores, -float("inf")), v
+        )
+    out = (
+        acc
+        / (total if FAULT == "divides by 0" else tl.where(total > 0, total, 1.0))[
+            :, None
+        ]
+    )
     out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, out, mask=(offs_m < M)[:, None])
 
@@ -137,7 +164,9 @@ def causal_with(fault, q, k, v):
     (M, D), N = q.shape, k.shape[0]
     out = torch.empty((M, D), dtype=q.dtype, device=q.device)
     strides = (q.stride(0), k.stride(0), v.stride(0))
-    causal_kernel[(triton.cdiv(M, 16),)](q, k, v, out, M, N, D**-0.5, *strides, fault, D=D, BLOCK_M=16, BLOCK_N=16)
+    causal_kernel[(triton.cdiv(M, 16),)](
+        q, k, v, out, M, N, D**-0.5, *strides, fault, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out
 
 
@@ -183,7 +212,9 @@ def forgets_the_scale(q, k, v):
 
 @wrong("causal_attention", reason="torch")
 def torch_attends(q, k, v):
-    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[0]
+    return torch.nn.functional.scaled_dot_product_attention(q[None], k[None], v[None])[
+        0
+    ]
 
 
 # Log-sum-exp: from what the loop leaves to the number
@@ -191,8 +222,8 @@ def torch_attends(q, k, v):
 
 @triton.jit
 def lse_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, M, N, scale, stride_qm, stride_kn, stride_vn, FAULT: tl.constexpr,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, out_ptr, lse_ptr, M, N, scale, stride_qm, stride_kn, stride_vn,
+    FAULT: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = offs_m < M
@@ -205,7 +236,9 @@ def lse_kernel(
         k = load_rows(k_ptr, offs_n, N, stride_kn, D)
         v = load_rows(v_ptr, offs_n, N, stride_vn, D)
         scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
-        top, total, acc = absorb(top, total, acc, tl.where((offs_n < N)[None, :], scores, -float("inf")), v)
+        top, total, acc = absorb(
+            top, total, acc, tl.where((offs_n < N)[None, :], scores, -float("inf")), v
+        )
     out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, acc / total[:, None], mask=mask_m[:, None])
     lse = top + tl.log(total)
@@ -230,7 +263,9 @@ def lse_with(fault, q, k, v, dtype=torch.float32):
     lse = torch.empty(M, dtype=dtype, device=q.device)
     strides = (q.stride(0), k.stride(0), v.stride(0))
     grid = (triton.cdiv(M, 16),)
-    lse_kernel[grid](q, k, v, out, lse, M, N, D**-0.5, *strides, fault, D=D, BLOCK_M=16, BLOCK_N=16)
+    lse_kernel[grid](
+        q, k, v, out, lse, M, N, D**-0.5, *strides, fault, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out, lse
 
 
@@ -296,13 +331,15 @@ def remembers_by_pointer(q, k, v):
 
 @triton.jit
 def window_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, T, window, scale, stride_qm, stride_kn, stride_vn, FAULT: tl.constexpr,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, out_ptr, T, window, scale, stride_qm, stride_kn, stride_vn,
+    FAULT: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     first = tl.program_id(0).to(tl.int64) * BLOCK_M
     offs_m = first + tl.arange(0, BLOCK_M)
     q = load_rows(q_ptr, offs_m, T, stride_qm, D)
-    top = tl.full((BLOCK_M,), -float("inf") if FAULT == "starts at -inf" else -1e30, tl.float32)
+    top = tl.full(
+        (BLOCK_M,), -float("inf") if FAULT == "starts at -inf" else -1e30, tl.float32
+    )
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
     begin = tl.maximum(0, first - window + 1) // BLOCK_N * BLOCK_N
@@ -328,7 +365,9 @@ def window_kernel(
         if FAULT == "looks ahead":
             seen = (offs_n < T)[None, :] & (back < window)
         scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
-        top, total, acc = absorb(top, total, acc, tl.where(seen, scores, -float("inf")), v)
+        top, total, acc = absorb(
+            top, total, acc, tl.where(seen, scores, -float("inf")), v
+        )
     out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
     tl.store(out_ptrs, acc / total[:, None], mask=(offs_m < T)[:, None])
 
@@ -339,7 +378,9 @@ def window_with(fault, q, k, v, window):
     out = torch.empty((T, D), dtype=q.dtype, device=q.device)
     strides = (q.stride(0), k.stride(0), v.stride(0))
     grid = (triton.cdiv(T, 16),)
-    window_kernel[grid](q, k, v, out, T, window, D**-0.5, *strides, fault, D=D, BLOCK_M=16, BLOCK_N=16)
+    window_kernel[grid](
+        q, k, v, out, T, window, D**-0.5, *strides, fault, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out
 
 
@@ -388,8 +429,8 @@ def starts_from_minus_infinity(q, k, v, window):
 
 @triton.jit
 def softcap_kernel(
-    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, cap, FAULT: tl.constexpr,
-    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, cap,
+    FAULT: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1).to(tl.int64)
     key_head = 0 if FAULT == "head 0" else head
@@ -433,7 +474,9 @@ def softcap_with(fault, q, k, v, cap, grid=None):
     (H, M, D), N = q.shape, k.shape[1]
     out = torch.empty_like(q)
     grid = grid or (triton.cdiv(M, 16), H)
-    softcap_kernel[grid](q, k, v, out, M, N, D**-0.5, cap, fault, D=D, BLOCK_M=16, BLOCK_N=16)
+    softcap_kernel[grid](
+        q, k, v, out, M, N, D**-0.5, cap, fault, D=D, BLOCK_M=16, BLOCK_N=16
+    )
     return out
 
 

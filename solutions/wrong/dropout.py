@@ -1,4 +1,6 @@
-"""Answers to the tasks of `solutions/dropout.py` that the check must reject, each for its reason."""
+"""Answers to the tasks of `solutions/dropout.py` that the check must reject, each for
+its reason.
+"""
 
 import torch
 import triton
@@ -11,7 +13,9 @@ NOTHING = 0.0
 
 
 def launch(kernel, x, *arguments, out=None, programs=None, BLOCK=256):
-    """Run a kernel with the parameters (x_ptr, …, out_ptr, n, …) on 256 elements a program and return its output."""
+    """Run a kernel with the parameters (x_ptr, …, out_ptr, n, …) on 256 elements a
+    program and return its output.
+    """
     tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
     numbers = [a for a in arguments if not isinstance(a, torch.Tensor)]
     out = torch.empty_like(x) if out is None else out
@@ -102,7 +106,9 @@ def lane_kernel(x_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + lanes
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
-    tl.store(out_ptr + offs, tl.where(tl.randint(seed, lanes) % 2 == 1, -x, x), mask=mask)
+    tl.store(
+        out_ptr + offs, tl.where(tl.randint(seed, lanes) % 2 == 1, -x, x), mask=mask
+    )
 
 
 @wrong("random_sign", reason="wrong-values")
@@ -131,7 +137,12 @@ def ignores_the_seed(x, seed):
 
 @wrong("random_sign", reason="one-program")
 def one_program_does_everything(x, seed):
-    return launch(right.random_sign_kernel, x, seed, BLOCK=triton.next_power_of_2(max(1, x.numel())))
+    return launch(
+        right.random_sign_kernel,
+        x,
+        seed,
+        BLOCK=triton.next_power_of_2(max(1, x.numel())),
+    )
 
 
 @triton.jit
@@ -155,20 +166,36 @@ def drop(kernel, x, p, seed, strides=None):
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     grid = (triton.cdiv(M, 16), triton.cdiv(N, 32))
-    kernel[grid](x, out, M, N, *(strides or x.stride()), seed, p, 1 / (1 - p), BLOCK_M=16, BLOCK_N=32)
+    kernel[grid](
+        x,
+        out,
+        M,
+        N,
+        *(strides or x.stride()),
+        seed,
+        p,
+        1 / (1 - p),
+        BLOCK_M=16,
+        BLOCK_N=32,
+    )
     return out
 
 
 @triton.jit
 def drop_elements_kernel(
-    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
-    x = tl.load(x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask).to(tl.float32)
+    x = tl.load(
+        x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask
+    ).to(tl.float32)
     offs = offs_m[:, None] * N + offs_n[None, :]
-    tl.store(out_ptr + offs, tl.where(tl.rand(seed, offs) >= p, x * scale, 0.0), mask=mask)
+    tl.store(
+        out_ptr + offs, tl.where(tl.rand(seed, offs) >= p, x * scale, 0.0), mask=mask
+    )
 
 
 @wrong("drop_rows", reason="wrong-values")
@@ -178,12 +205,15 @@ def drops_single_elements(x, p, seed):
 
 @triton.jit
 def drop_columns_kernel(
-    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
-    x = tl.load(x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask).to(tl.float32)
+    x = tl.load(
+        x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask
+    ).to(tl.float32)
     keep = tl.rand(seed, offs_n) >= p
     out = tl.where(keep[None, :], x * scale, 0.0)
     tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
@@ -196,13 +226,16 @@ def drops_columns(x, p, seed):
 
 @triton.jit
 def drop_rows_of_tiles_kernel(
-    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     rows = tl.arange(0, BLOCK_M)
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + rows
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
-    x = tl.load(x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask).to(tl.float32)
+    x = tl.load(
+        x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask
+    ).to(tl.float32)
     keep = tl.rand(seed, rows) >= p
     out = tl.where(keep[:, None], x * scale, 0.0)
     tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
@@ -222,7 +255,9 @@ def swaps_the_strides(x, p, seed):
 
 
 def rounded(kernel, x, seed, dtype=torch.int32):
-    """Run a kernel with the parameters of `chance_round_kernel` and return its output."""
+    """Run a kernel with the parameters of `chance_round_kernel` and return its
+    output.
+    """
     out = torch.empty(x.shape, dtype=dtype, device=x.device)
     kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), seed, CALLS=64)
     return out
@@ -250,7 +285,11 @@ def first_word_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     offs = call[:, None] * 4 + tl.arange(0, 4)[None, :]
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
-    tl.store(out_ptr + offs, tl.floor(x + tl.rand(seed, call)[:, None]).to(tl.int32), mask=mask)
+    tl.store(
+        out_ptr + offs,
+        tl.floor(x + tl.rand(seed, call)[:, None]).to(tl.int32),
+        mask=mask,
+    )
 
 
 @wrong("chance_round", reason="wrong-values")
@@ -297,12 +336,18 @@ def returns_floats(x, seed):
 
 
 @triton.jit
-def drops_both_kernel(x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
+def drops_both_kernel(
+    x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr
+):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
     residual = tl.load(residual_ptr + offs, mask=mask).to(tl.float32)
-    tl.store(out_ptr + offs, tl.where(tl.rand(seed, offs) >= p, residual + x * scale, 0.0), mask=mask)
+    tl.store(
+        out_ptr + offs,
+        tl.where(tl.rand(seed, offs) >= p, residual + x * scale, 0.0),
+        mask=mask,
+    )
 
 
 def scale_of(p):
@@ -321,12 +366,22 @@ def divides_by_zero(x, residual, p, seed):
 
 @wrong("dropout_add", reason="not-written")
 def skips_the_tail(x, residual, p, seed):
-    return launch(right.dropout_add_kernel, x, residual, seed, p, scale_of(p), programs=x.numel() // 256)
+    return launch(
+        right.dropout_add_kernel,
+        x,
+        residual,
+        seed,
+        p,
+        scale_of(p),
+        programs=x.numel() // 256,
+    )
 
 
 @wrong("dropout_add", reason="torch")
 def torch_adds_the_residual(x, residual, p, seed):
-    return residual + launch(right.dropout_add_kernel, x, torch.zeros_like(x), seed, p, scale_of(p))
+    return residual + launch(
+        right.dropout_add_kernel, x, torch.zeros_like(x), seed, p, scale_of(p)
+    )
 
 
 CACHE = {}
@@ -346,7 +401,11 @@ def global_kernel(x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.con
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
     residual = tl.load(residual_ptr + offs, mask=mask).to(tl.float32)
-    tl.store(out_ptr + offs, residual + tl.where(tl.rand(seed, offs) >= p, x * scale, NOTHING), mask=mask)
+    tl.store(
+        out_ptr + offs,
+        residual + tl.where(tl.rand(seed, offs) >= p, x * scale, NOTHING),
+        mask=mask,
+    )
 
 
 @wrong("dropout_add", reason="compiler")
@@ -355,7 +414,9 @@ def a_python_global(x, residual, p, seed):
 
 
 @triton.jit
-def accumulating_kernel(x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr):
+def accumulating_kernel(
+    x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr
+):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)

@@ -1,4 +1,6 @@
-"""Answers to the tasks of `solutions/gelu.py` that the check must reject, each for its reason."""
+"""Answers to the tasks of `solutions/gelu.py` that the check must reject, each for its
+reason.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +13,9 @@ from solutions import gelu as right
 
 
 def launch(kernel, *tensors, constants=(), programs=None, BLOCK=256, out=None):
-    """Run a kernel with the parameters (x_ptr, …, out_ptr, n, …) and return its output."""
+    """Run a kernel with the parameters (x_ptr, …, out_ptr, n, …) and return its
+    output.
+    """
     out = torch.empty_like(tensors[0]) if out is None else out
     n = tensors[0].numel()
     grid = (triton.cdiv(n, BLOCK) if programs is None else programs,)
@@ -91,7 +95,11 @@ def torch_does_it(x):
 
 @wrong("silu", reason="dtype")
 def stays_wide(x):
-    return launch(right.silu_kernel, x, out=torch.empty(x.shape, dtype=torch.float32, device=x.device))
+    return launch(
+        right.silu_kernel,
+        x,
+        out=torch.empty(x.shape, dtype=torch.float32, device=x.device),
+    )
 
 
 @wrong("silu", reason="returns-input")
@@ -136,7 +144,9 @@ def rounds_the_constant(x):
 def exact_gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
-    tl.store(out_ptr + offs, 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476)), mask=offs < n)
+    tl.store(
+        out_ptr + offs, 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476)), mask=offs < n
+    )
 
 
 @wrong("quick_gelu", reason="wrong-values")
@@ -147,7 +157,12 @@ def computes_the_exact_gelu(x):
 @wrong("quick_gelu", reason="one-program")
 def one_program_does_everything(x):
     block = triton.next_power_of_2(max(1, x.numel()))
-    return launch(right.quick_gelu_kernel, x, constants=(-1.702 * 1.4426950408889634,), BLOCK=block)
+    return launch(
+        right.quick_gelu_kernel,
+        x,
+        constants=(-1.702 * 1.4426950408889634,),
+        BLOCK=block,
+    )
 
 
 # Backward through quick GeLU
@@ -238,7 +253,11 @@ def overflows_on_the_right(x):
 def digits_lost_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
-    tl.store(out_ptr + offs, tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x))), mask=offs < n)
+    tl.store(
+        out_ptr + offs,
+        tl.maximum(x, 0.0) + tl.log(1.0 + tl.exp(-tl.abs(x))),
+        mask=offs < n,
+    )
 
 
 @wrong("softplus", reason="wrong-values")
@@ -250,7 +269,9 @@ def loses_the_digits_on_the_left(x):
 def threshold_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
-    tl.store(out_ptr + offs, tl.where(x > 4.0, x, libdevice.log1p(tl.exp(x))), mask=offs < n)
+    tl.store(
+        out_ptr + offs, tl.where(x > 4.0, x, libdevice.log1p(tl.exp(x))), mask=offs < n
+    )
 
 
 @wrong("softplus", reason="wrong-values")
@@ -302,7 +323,9 @@ def swapped_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constexpr)
     offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < N
     up = tl.load(x_ptr + row * stride_xm + offs * stride_xn, mask=mask).to(tl.float32)
-    gate = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(tl.float32)
+    gate = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(
+        tl.float32
+    )
     out = gate * tl.sigmoid(1.5957691216 * (gate + 0.044715 * gate * gate * gate)) * up
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
@@ -317,8 +340,12 @@ def neighbours_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constex
     row = tl.program_id(0).to(tl.int64)
     offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < N
-    gate = tl.load(x_ptr + row * stride_xm + 2 * offs * stride_xn, mask=mask).to(tl.float32)
-    up = tl.load(x_ptr + row * stride_xm + (2 * offs + 1) * stride_xn, mask=mask).to(tl.float32)
+    gate = tl.load(x_ptr + row * stride_xm + 2 * offs * stride_xn, mask=mask).to(
+        tl.float32
+    )
+    up = tl.load(x_ptr + row * stride_xm + (2 * offs + 1) * stride_xn, mask=mask).to(
+        tl.float32
+    )
     out = gate * tl.sigmoid(1.5957691216 * (gate + 0.044715 * gate * gate * gate)) * up
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
@@ -334,7 +361,9 @@ def exact_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constexpr):
     offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < N
     gate = tl.load(x_ptr + row * stride_xm + offs * stride_xn, mask=mask).to(tl.float32)
-    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(tl.float32)
+    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(
+        tl.float32
+    )
     out = 0.5 * gate * (1.0 + tl.erf(gate * 0.7071067811865476)) * up
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
@@ -350,7 +379,9 @@ def narrow_index_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.const
     offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < N
     gate = tl.load(x_ptr + row * stride_xm + offs * stride_xn, mask=mask).to(tl.float32)
-    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(tl.float32)
+    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(
+        tl.float32
+    )
     out = gate * tl.sigmoid(1.5957691216 * (gate + 0.044715 * gate * gate * gate)) * up
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 

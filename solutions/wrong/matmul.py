@@ -1,4 +1,6 @@
-"""Answers to the tasks of `solutions/matmul.py` that the check must reject, each for its reason."""
+"""Answers to the tasks of `solutions/matmul.py` that the check must reject, each for
+its reason.
+"""
 
 import torch
 import triton
@@ -12,17 +14,22 @@ from solutions import matmul as right
 
 def times_vector(kernel, a, x, out=None, strides=None, **constants):
     """Run a kernel with the parameters of `matvec_kernel` and return its output."""
-    out = torch.empty(a.shape[0], dtype=a.dtype, device=a.device) if out is None else out
+    out = (
+        torch.empty(a.shape[0], dtype=a.dtype, device=a.device) if out is None else out
+    )
     constants = {"BLOCK_M": 16, "BLOCK_K": 32} | constants
     grid = (triton.cdiv(a.shape[0], constants["BLOCK_M"]),)
-    kernel[grid](a, x, out, *a.shape, *(strides or (*a.stride(), x.stride(0))), **constants)
+    kernel[grid](
+        a, x, out, *a.shape, *(strides or (*a.stride(), x.stride(0))), **constants
+    )
     return out
 
 
 @triton.jit
 def matvec_unmasked_kernel(
-    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr
-):
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = offs_m < M
     acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -42,13 +49,16 @@ def no_mask_along_k(a, x):
 
 @triton.jit
 def matvec_one_block_kernel(
-    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr
-):
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_k = tl.arange(0, BLOCK_K)
     mask_m, mask_k = offs_m < M, offs_k < K
     a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-    a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(tl.float32)
+    a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(
+        tl.float32
+    )
     x = tl.load(x_ptr + offs_k * stride_x, mask=mask_k, other=0.0).to(tl.float32)
     tl.store(out_ptr + offs_m, tl.sum(a * x[None, :], axis=1), mask=mask_m)
 
@@ -60,8 +70,9 @@ def forgets_the_loop(a, x):
 
 @triton.jit
 def matvec_other_axis_kernel(
-    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr
-):
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     mask_m = offs_m < M
     acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
@@ -69,7 +80,9 @@ def matvec_other_axis_kernel(
         offs_k = k + tl.arange(0, BLOCK_K)
         mask_k = offs_k < K
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
-        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(tl.float32)
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(
+            tl.float32
+        )
         x = tl.load(x_ptr + offs_k * stride_x, mask=mask_k, other=0.0).to(tl.float32)
         acc += tl.sum(a * x[None, :], axis=0)
     tl.store(out_ptr + offs_m, acc, mask=mask_m)
@@ -87,7 +100,9 @@ def ignores_the_strides(a, x):
 
 @wrong("matvec", reason="out-of-bounds")
 def swaps_the_strides(a, x):
-    return times_vector(right.matvec_kernel, a, x, strides=(a.stride(1), a.stride(0), x.stride(0)))
+    return times_vector(
+        right.matvec_kernel, a, x, strides=(a.stride(1), a.stride(0), x.stride(0))
+    )
 
 
 @wrong("matvec", reason="torch")
@@ -97,12 +112,16 @@ def torch_multiplies(a, x):
 
 @wrong("matvec", reason="one-program")
 def one_program_has_all_rows(a, x):
-    return times_vector(right.matvec_kernel, a, x, BLOCK_M=triton.next_power_of_2(a.shape[0]))
+    return times_vector(
+        right.matvec_kernel, a, x, BLOCK_M=triton.next_power_of_2(a.shape[0])
+    )
 
 
 @wrong("matvec", reason="dtype")
 def keeps_the_sums_in_float32(a, x):
-    return times_vector(right.matvec_kernel, a, x, out=torch.empty(a.shape[0], device=a.device))
+    return times_vector(
+        right.matvec_kernel, a, x, out=torch.empty(a.shape[0], device=a.device)
+    )
 
 
 @wrong("matvec", reason="shape")
@@ -114,7 +133,9 @@ def returns_a_column(a, x):
 
 
 def product(kernel, a, b, strides=None, tiles=None):
-    """Run a kernel with the parameters of `tile_product_kernel` and return its output."""
+    """Run a kernel with the parameters of `tile_product_kernel` and return its
+    output.
+    """
     (M, K), N = a.shape, b.shape[1]
     out = torch.empty(M, N, dtype=a.dtype, device=a.device)
     grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32) if tiles is None else tiles,)
@@ -164,8 +185,16 @@ def tile_product_no_k_mask_kernel(
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
         offs_k = k + tl.arange(0, BLOCK_K)
-        a = tl.load(a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak, mask=mask_m[:, None], other=0.0)
-        b = tl.load(b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn, mask=mask_n[None, :], other=0.0)
+        a = tl.load(
+            a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak,
+            mask=mask_m[:, None],
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn,
+            mask=mask_n[None, :],
+            other=0.0,
+        )
         acc = tl.dot(a, b, acc)
     out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
     tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
@@ -178,17 +207,26 @@ def masks_only_the_tile(a, b):
 
 @wrong("tile_product", reason="wrong-values")
 def swaps_the_strides_of_b(a, b):
-    return product(right.tile_product_kernel, a, b, strides=(*a.stride(), b.stride(1), b.stride(0)))
+    return product(
+        right.tile_product_kernel, a, b, strides=(*a.stride(), b.stride(1), b.stride(0))
+    )
 
 
 @wrong("tile_product", reason="wrong-values")
 def takes_every_matrix_for_contiguous(a, b):
-    return product(right.tile_product_kernel, a, b, strides=(a.shape[1], 1, b.shape[1], 1))
+    return product(
+        right.tile_product_kernel, a, b, strides=(a.shape[1], 1, b.shape[1], 1)
+    )
 
 
 @wrong("tile_product", reason="not-written")
 def launches_too_few_tiles(a, b):
-    return product(right.tile_product_kernel, a, b, tiles=max(1, a.shape[0] // 16) * max(1, b.shape[1] // 32))
+    return product(
+        right.tile_product_kernel,
+        a,
+        b,
+        tiles=max(1, a.shape[0] // 16) * max(1, b.shape[1] // 32),
+    )
 
 
 @wrong("tile_product", reason="torch")
@@ -268,7 +306,9 @@ def counts_rows_for_columns(shape, group, device):
 
 
 @triton.jit
-def all_tiles_kernel(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+def all_tiles_kernel(
+    out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr, BLOCK: tl.constexpr
+):
     tile = tl.arange(0, BLOCK)
     per_group = GROUP * tiles_n
     first = tile // per_group * GROUP
@@ -282,7 +322,9 @@ def all_tiles_kernel(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr, BLOCK: tl.c
 def one_program_orders_all(shape, group, device):
     count = shape[0] * shape[1]
     out = torch.empty(count, 2, dtype=torch.int32, device=device)
-    all_tiles_kernel[(1,)](out, *shape, GROUP=group, BLOCK=triton.next_power_of_2(count))
+    all_tiles_kernel[(1,)](
+        out, *shape, GROUP=group, BLOCK=triton.next_power_of_2(count)
+    )
     return out
 
 
@@ -290,7 +332,9 @@ def one_program_orders_all(shape, group, device):
 
 
 def gated(kernel, a, gate, b):
-    """Run a kernel with the parameters of `gated_product_kernel` and return its output."""
+    """Run a kernel with the parameters of `gated_product_kernel` and return its
+    output.
+    """
     (M, K), N = a.shape, b.shape[1]
     out = torch.empty(M, N, dtype=a.dtype, device=a.device)
     grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32),)
@@ -311,7 +355,8 @@ def torch_applies_the_gate(a, gate, b):
 
 @triton.jit
 def gated_each_step_kernel(
-    a_ptr, gate_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_gk, stride_gn, stride_bk, stride_bn,
+    a_ptr, gate_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_gk,
+    stride_gn, stride_bk, stride_bn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     pid = tl.program_id(0).to(tl.int64)

@@ -1,4 +1,6 @@
-"""Answers to the tasks of `solutions/softmax.py` that the check must reject, each for its reason."""
+"""Answers to the tasks of `solutions/softmax.py` that the check must reject, each for
+its reason.
+"""
 
 import torch
 import triton
@@ -73,7 +75,9 @@ def keeps_the_dimension(x):
 def leaves_out_the_last_row(x):
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
-    right.row_max_kernel[(max(1, M - 1),)](x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N))
+    right.row_max_kernel[(max(1, M - 1),)](
+        x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N)
+    )
     return out
 
 
@@ -89,7 +93,9 @@ def row_max_alone_kernel(x_ptr, out_ptr, M, N, stride_xm, BLOCK: tl.constexpr):
 def one_program_takes_every_row(x):
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
-    row_max_alone_kernel[(1,)](x, out, M, N, x.stride(0), BLOCK=triton.next_power_of_2(N))
+    row_max_alone_kernel[(1,)](
+        x, out, M, N, x.stride(0), BLOCK=triton.next_power_of_2(N)
+    )
     return out
 
 
@@ -97,7 +103,9 @@ def one_program_takes_every_row(x):
 
 
 def log_of_rows(kernel, x):
-    """Run a kernel with the parameters of `log_softmax_kernel` and return its output."""
+    """Run a kernel with the parameters of `log_softmax_kernel` and return its
+    output.
+    """
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     kernel[(M,)](x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N))
@@ -109,7 +117,9 @@ def log_softmax_unshifted_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constex
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
     mask = offs < N
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(
+        tl.float32
+    )
     tl.store(out_ptr + row * N + offs, x - tl.log(tl.sum(tl.exp(x), 0)), mask=mask)
 
 
@@ -123,7 +133,9 @@ def log_softmax_two_steps_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constex
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
     mask = offs < N
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(
+        tl.float32
+    )
     powers = tl.exp(x - tl.max(x, 0))
     tl.store(out_ptr + row * N + offs, powers / tl.sum(powers, 0), mask=mask)
 
@@ -138,9 +150,17 @@ def log_softmax_half_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
     mask = offs < N
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float16).to(tl.float32)
+    x = (
+        tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf"))
+        .to(tl.float16)
+        .to(tl.float32)
+    )
     shifted = x - tl.max(x, 0)
-    tl.store(out_ptr + row * N + offs, shifted - tl.log(tl.sum(tl.exp(shifted), 0)), mask=mask)
+    tl.store(
+        out_ptr + row * N + offs,
+        shifted - tl.log(tl.sum(tl.exp(shifted), 0)),
+        mask=mask,
+    )
 
 
 @wrong("log_softmax", reason="wrong-values")
@@ -153,9 +173,15 @@ def log_softmax_global_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr)
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
     mask = offs < N
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(
+        tl.float32
+    )
     shifted = x - tl.max(x, 0) + (LOWEST - LOWEST)
-    tl.store(out_ptr + row * N + offs, shifted - tl.log(tl.sum(tl.exp(shifted), 0)), mask=mask)
+    tl.store(
+        out_ptr + row * N + offs,
+        shifted - tl.log(tl.sum(tl.exp(shifted), 0)),
+        mask=mask,
+    )
 
 
 @wrong("log_softmax", reason="compiler")
@@ -173,7 +199,9 @@ def torch_takes_the_logarithm(x):
 def always_float32(x):
     M, N = x.shape
     out = torch.empty((M, N), dtype=torch.float32, device=x.device)
-    right.log_softmax_kernel[(M,)](x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N))
+    right.log_softmax_kernel[(M,)](
+        x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N)
+    )
     return out
 
 
@@ -181,15 +209,21 @@ def always_float32(x):
 
 
 def causal(kernel, x, ROWS=4):
-    """Run a kernel with the parameters of `causal_softmax_kernel` and return its output."""
+    """Run a kernel with the parameters of `causal_softmax_kernel` and return its
+    output.
+    """
     T = x.shape[0]
     out = torch.empty((T, T), dtype=x.dtype, device=x.device)
-    kernel[(triton.cdiv(T, ROWS),)](x, out, T, x.stride(0), ROWS=ROWS, BLOCK=triton.next_power_of_2(T))
+    kernel[(triton.cdiv(T, ROWS),)](
+        x, out, T, x.stride(0), ROWS=ROWS, BLOCK=triton.next_power_of_2(T)
+    )
     return out
 
 
 @triton.jit
-def causal_everything_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def causal_everything_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
     exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
@@ -206,8 +240,12 @@ def looks_ahead(x):
 
 
 @triton.jit
-def causal_late_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    """Hides the future after the powers were taken, by a product: NaN times 0 is NaN."""
+def causal_late_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Hides the future after the powers were taken, by a product: NaN times 0
+    is NaN.
+    """
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
     exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
@@ -225,7 +263,9 @@ def hides_the_future_too_late(x):
 
 
 @triton.jit
-def causal_unwritten_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def causal_unwritten_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
     exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
@@ -243,7 +283,9 @@ def stores_what_is_seen_alone(x):
 
 
 @triton.jit
-def causal_whole_tile_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def causal_whole_tile_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
     exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
@@ -261,12 +303,16 @@ def reduces_the_columns(x):
 
 
 @triton.jit
-def causal_flat_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def causal_flat_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
     exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
     seen = exists & (offs_n[None, :] <= offs_m[:, None])
-    x = tl.load(x_ptr + offs_m[:, None] * T + offs_n[None, :], mask=seen, other=-float("inf")).to(tl.float32)
+    x = tl.load(
+        x_ptr + offs_m[:, None] * T + offs_n[None, :], mask=seen, other=-float("inf")
+    ).to(tl.float32)
     powers = tl.exp(x - tl.max(x, 1)[:, None])
     out = powers / tl.sum(powers, 1)[:, None]
     tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
@@ -278,15 +324,23 @@ def takes_every_matrix_for_contiguous(x):
 
 
 @triton.jit
-def causal_spill_kernel(x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def causal_spill_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     offs_n = tl.arange(0, BLOCK)
-    seen = (offs_m < T)[:, None] & (offs_n < T)[None, :] & (offs_n[None, :] <= offs_m[:, None])
+    seen = (
+        (offs_m < T)[:, None]
+        & (offs_n < T)[None, :]
+        & (offs_n[None, :] <= offs_m[:, None])
+    )
     x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]
     x = tl.load(x_ptrs, mask=seen, other=-float("inf")).to(tl.float32)
     powers = tl.exp(x - tl.max(x, 1)[:, None])
     out = powers / tl.sum(powers, 1)[:, None]
-    tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=(offs_n < T)[None, :])
+    tl.store(
+        out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=(offs_n < T)[None, :]
+    )
 
 
 @wrong("causal_softmax", reason="out-of-bounds")
@@ -304,7 +358,9 @@ def torch_hides_the_future(x):
 
 
 def summed(kernel, x, BLOCK=128):
-    """Run a kernel with the parameters of `log_sum_exp_kernel` and return its output."""
+    """Run a kernel with the parameters of `log_sum_exp_kernel` and return its
+    output.
+    """
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
     kernel[(M,)](x, out, N, x.stride(0), BLOCK=BLOCK)
@@ -318,7 +374,9 @@ def log_sum_exp_uncorrected_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.const
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         top = tl.maximum(top, tl.max(x, 0))
         total += tl.sum(tl.exp(x - top), 0)
     tl.store(out_ptr + row, top + tl.log(total))
@@ -333,7 +391,9 @@ def never_corrects_the_sum(x):
 def log_sum_exp_first_top_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+    x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(
+        tl.float32
+    )
     top = tl.max(x, 0)
     total = tl.sum(tl.exp(x - top), 0)
     tl.store(out_ptr + row, top + tl.log(total))
@@ -350,7 +410,9 @@ def log_sum_exp_plain_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         total += tl.sum(tl.exp(x), 0)
     tl.store(out_ptr + row, tl.log(total))
 
@@ -368,7 +430,9 @@ def log_sum_exp_zero_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
         total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
         top = new_top
@@ -388,7 +452,9 @@ def log_sum_exp_type_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     total = 0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
         total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
         top = new_top
@@ -404,7 +470,9 @@ def begins_with_an_integer(x):
 
 
 def losses(kernel, x, target, out=None):
-    """Run a kernel with the parameters of `cross_entropy_kernel` and return its output."""
+    """Run a kernel with the parameters of `cross_entropy_kernel` and return its
+    output.
+    """
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device) if out is None else out
     kernel[(M,)](x, target, out, N, x.stride(0), BLOCK=256)
@@ -412,13 +480,17 @@ def losses(kernel, x, target, out=None):
 
 
 @triton.jit
-def cross_entropy_first_row_kernel(x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+def cross_entropy_first_row_kernel(
+    x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     top = -float("inf")
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
         total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
         top = new_top
@@ -459,7 +531,9 @@ def remembers_by_pointer(x, target):
 
 
 @triton.jit
-def cross_entropy_shared_kernel(x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+def cross_entropy_shared_kernel(
+    x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr
+):
     """Every program also writes a first guess for the row after its own."""
     row = tl.program_id(0).to(tl.int64)
     if row + 1 < tl.num_programs(0):
@@ -468,7 +542,9 @@ def cross_entropy_shared_kernel(x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK:
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
         new_top = tl.maximum(top, tl.max(x, 0))
         total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
         top = new_top

@@ -1,4 +1,6 @@
-"""Answers to the tasks of `solutions/vector_add.py` that the check must reject, each for its reason."""
+"""Answers to the tasks of `solutions/vector_add.py` that the check must reject, each
+for its reason.
+"""
 
 import numpy as np
 import torch
@@ -119,7 +121,13 @@ def fails(x, y, alpha):
 
 @wrong("scale_add", reason="one-program")
 def one_program_does_everything(x, y, alpha):
-    return launch(right.scale_add_kernel, x, y, alpha, BLOCK=triton.next_power_of_2(max(1, x.numel())))
+    return launch(
+        right.scale_add_kernel,
+        x,
+        y,
+        alpha,
+        BLOCK=triton.next_power_of_2(max(1, x.numel())),
+    )
 
 
 CACHE = {}
@@ -163,7 +171,13 @@ def edits_its_input(x, y, alpha):
 
 @wrong("scale_add", reason="dtype")
 def always_float32(x, y, alpha):
-    return launch(right.scale_add_kernel, x, y, alpha, out=torch.empty_like(x, dtype=torch.float32))
+    return launch(
+        right.scale_add_kernel,
+        x,
+        y,
+        alpha,
+        out=torch.empty_like(x, dtype=torch.float32),
+    )
 
 
 @wrong("scale_add", reason="shape")
@@ -178,7 +192,9 @@ def scales_the_other(x, y, alpha):
 
 @wrong("scale_add", reason="wrong-values")
 def constant(x, y, alpha):
-    return launch(right.scale_add_kernel, torch.zeros_like(x), torch.zeros_like(y), alpha)
+    return launch(
+        right.scale_add_kernel, torch.zeros_like(x), torch.zeros_like(y), alpha
+    )
 
 
 @triton.jit
@@ -222,7 +238,9 @@ def three_way_add_global_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.const
 @wrong("three_way_add", reason="compiler")
 def a_python_global(x, y, z):
     out = torch.empty_like(x)
-    three_way_add_global_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, x.numel(), BLOCK=256)
+    three_way_add_global_kernel[(triton.cdiv(x.numel(), 256),)](
+        x, y, z, out, x.numel(), BLOCK=256
+    )
     return out
 
 
@@ -242,13 +260,19 @@ def three_way_add_loop_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constex
 @wrong("three_way_add", reason="compiler")
 def a_break_in_a_loop(x, y, z):
     out = torch.empty_like(x)
-    three_way_add_loop_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, x.numel(), BLOCK=256)
+    three_way_add_loop_kernel[(triton.cdiv(x.numel(), 256),)](
+        x, y, z, out, x.numel(), BLOCK=256
+    )
     return out
 
 
 @triton.jit
-def three_way_add_overlapping_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """Each program fills its block and, with x alone, the next one, which its owner should overwrite."""
+def three_way_add_overlapping_kernel(
+    x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr
+):
+    """Each program fills its block and, with x alone, the next one, which its owner
+    should overwrite.
+    """
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offs + BLOCK, mask=offs + BLOCK < n)
     tl.store(out_ptr + offs + BLOCK, x, mask=offs + BLOCK < n)
@@ -262,13 +286,19 @@ def three_way_add_overlapping_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.
 @wrong("three_way_add", reason="race")
 def two_programs_write_one_element(x, y, z):
     out = torch.empty_like(x)
-    three_way_add_overlapping_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, x.numel(), BLOCK=256)
+    three_way_add_overlapping_kernel[(triton.cdiv(x.numel(), 256),)](
+        x, y, z, out, x.numel(), BLOCK=256
+    )
     return out
 
 
 @triton.jit
-def three_way_add_relay_kernel(x_ptr, y_ptr, z_ptr, out_ptr, sum_ptr, n, BLOCK: tl.constexpr):
-    """Even programs add x and y for themselves and their neighbour; odd programs read what the neighbour left."""
+def three_way_add_relay_kernel(
+    x_ptr, y_ptr, z_ptr, out_ptr, sum_ptr, n, BLOCK: tl.constexpr
+):
+    """Even programs add x and y for themselves and their neighbour; odd programs read
+    what the neighbour left.
+    """
     pid = tl.program_id(0).to(tl.int64)
     offs = pid * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
@@ -286,12 +316,16 @@ def three_way_add_relay_kernel(x_ptr, y_ptr, z_ptr, out_ptr, sum_ptr, n, BLOCK: 
 @wrong("three_way_add", reason="race")
 def reads_what_its_neighbour_wrote(x, y, z):
     out, partial = torch.empty_like(x), torch.zeros_like(x, dtype=torch.float32)
-    three_way_add_relay_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, partial, x.numel(), BLOCK=256)
+    three_way_add_relay_kernel[(triton.cdiv(x.numel(), 256),)](
+        x, y, z, out, partial, x.numel(), BLOCK=256
+    )
     return out
 
 
 @triton.jit
-def three_way_add_ticket_kernel(x_ptr, y_ptr, z_ptr, out_ptr, ticket_ptr, n, BLOCK: tl.constexpr):
+def three_way_add_ticket_kernel(
+    x_ptr, y_ptr, z_ptr, out_ptr, ticket_ptr, n, BLOCK: tl.constexpr
+):
     """Takes tickets, and relies on program 0 drawing the first."""
     pid = tl.program_id(0).to(tl.int64)
     ticket = tl.atomic_add(ticket_ptr, 1)
@@ -305,8 +339,13 @@ def three_way_add_ticket_kernel(x_ptr, y_ptr, z_ptr, out_ptr, ticket_ptr, n, BLO
 
 @wrong("three_way_add", reason="order")
 def relies_on_the_order_of_programs(x, y, z):
-    out, ticket = torch.empty_like(x), torch.zeros(1, dtype=torch.int32, device=x.device)
-    three_way_add_ticket_kernel[(triton.cdiv(x.numel(), 256),)](x, y, z, out, ticket, x.numel(), BLOCK=256)
+    out, ticket = (
+        torch.empty_like(x),
+        torch.zeros(1, dtype=torch.int32, device=x.device),
+    )
+    three_way_add_ticket_kernel[(triton.cdiv(x.numel(), 256),)](
+        x, y, z, out, ticket, x.numel(), BLOCK=256
+    )
     return out
 
 
@@ -321,7 +360,9 @@ def launches_a_program_for_every_element(x, y, z):
 
 
 def copy(kernel, x, stride_x):
-    """Run a kernel with the parameters of `strided_copy_kernel` and return its output."""
+    """Run a kernel with the parameters of `strided_copy_kernel` and return its
+    output.
+    """
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     kernel[(triton.cdiv(x.numel(), 256),)](x, out, x.numel(), stride_x, BLOCK=256)
     return out
@@ -376,7 +417,9 @@ def add_row(kernel, x, row, strides):
 
 @wrong("row_add", reason="out-of-bounds")
 def swaps_the_strides(x, row):
-    return add_row(right.row_add_kernel, x, row, (x.stride(1), x.stride(0), row.stride(0)))
+    return add_row(
+        right.row_add_kernel, x, row, (x.stride(1), x.stride(0), row.stride(0))
+    )
 
 
 @wrong("row_add", reason="wrong-values")
@@ -386,14 +429,19 @@ def takes_every_matrix_for_contiguous(x, row):
 
 @triton.jit
 def row_add_one_mask_kernel(
-    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr
-):
+    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask = offs_m[:, None] * N + offs_n[None, :] < M * N
-    x = tl.load(x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask).to(tl.float32)
+    x = tl.load(
+        x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn, mask=mask
+    ).to(tl.float32)
     row = tl.load(row_ptr + offs_n * stride_row, mask=offs_n < N).to(tl.float32)
-    tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], x + row[None, :], mask=mask)
+    tl.store(
+        out_ptr + offs_m[:, None] * N + offs_n[None, :], x + row[None, :], mask=mask
+    )
 
 
 @wrong("row_add", reason="race")
@@ -406,7 +454,9 @@ def masks_the_flat_offset(x, row):
 
 
 @triton.jit
-def clamped_add_numpy_kernel(x_ptr, y_ptr, out_ptr, n, stride_x, stride_y, low, high, BLOCK: tl.constexpr):
+def clamped_add_numpy_kernel(
+    x_ptr, y_ptr, out_ptr, n, stride_x, stride_y, low, high, BLOCK: tl.constexpr
+):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
     x = tl.load(x_ptr + offs * stride_x, mask=mask).to(tl.float32)

@@ -15,6 +15,7 @@ from lab.task import Exercise, WrongAnswer, exercises, find_exercise, find_task,
 from tile.new import is_draft
 
 ROOT = Path(__file__).parents[2]
+COLUMNS = 88  # that a page shows
 EXERCISES = exercises()
 TASKS = [card.name for one in EXERCISES for card in one.cards]
 WRONG = [answer for one in EXERCISES for answer in wrong_answers(one.stem)]
@@ -79,6 +80,18 @@ def test_every_task_has_wrong_answers(one: Exercise):
     answers = wrong_answers(one.stem)
     assert {answer.task for answer in answers} == {card.name for card in one.cards}
     assert len(answers) >= 15 or is_draft(one)
+
+
+@pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
+def test_code_is_no_wider_than_the_page(one: Exercise):
+    """In the script and its wrong answers as well; text cells, comments there, break as their page is wide."""
+    scripts = [one.script, one.script.parent / "wrong" / one.script.name]
+    cells = [
+        cell for script in scripts for cell in re.split("^(?=# %%)", script.read_text("utf-8"), flags=re.MULTILINE)
+    ]
+    code = [cell for cell in cells if not cell.startswith("# %% [markdown]")]
+    code += [cell.source for cell in blank_form(one).cells if cell.cell_type == "code"]
+    assert not [line for cell in code for line in cell.splitlines() if len(line) > COLUMNS]
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)

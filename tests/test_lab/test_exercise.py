@@ -45,6 +45,9 @@ def write_answer(path: Path, task: str, source: str) -> None:
         ("    x = 1  # blank:", ""),
         ("    x = 1  # why it is so", "    x = 1  # why it is so"),
         ('    s = "# hash"  # blank: s = ____', "    s = ____"),
+        ("# blank: x = ____\nx = 1", "x = ____"),
+        ("if y:\n    # blank: x = ____\n    x = f(\n        1,\n    )\n    z = 2", "if y:\n    x = ____\n    z = 2"),
+        ("x = 1\n# blank:\nfor y in z:\n    x = y\nw = 2", "x = 1\nw = 2"),
     ],
 )
 def test_a_noted_line_becomes_its_blank_form(line: str, blank: str):
