@@ -446,10 +446,10 @@ def bias_forward_for(
         constants=(M, N, *strides, *bias.strides, FORM, *tile.values()),
         num_warps=num_warps,
     )
-    shape = x.shape
+    sizes = x.shape
 
     def forward(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        out = x.new_empty(shape)
+        out = x.new_empty(*sizes)
         launch((x, bias, out))
         return out
 

@@ -6,6 +6,7 @@ this is the only file that does so.
 """
 
 import functools
+import threading
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -23,6 +24,8 @@ from .gpu import is_nvidia
 KNOWN = ("3.6", "3.7")
 TFLOAT32 = 11  # CUDA's name for fp32 that the copy engine rounds to TF32
 
+is_compiling = torch.compiler.is_compiling
+
 
 def custom_op(shape_of: Callable) -> Callable[[Callable], Callable]:
     """Return a decorator: torch.compile takes the function for a single operation.
@@ -39,7 +42,7 @@ def custom_op(shape_of: Callable) -> Callable[[Callable], Callable]:
 
         @functools.wraps(function)
         def call(*arguments):
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 return operation(*arguments)
             return function(*arguments)
 
@@ -142,7 +145,7 @@ def launcher(
         with current(device):
             kernel[grid](*sources, *rest, *constants, **options)
 
-    if not is_nvidia(device) or not knows(triton.__version__):
+    if not (is_nvidia(device) and knows(triton.__version__) and drives_nvidia()):
         return launch
     with current(device):
         return Launcher(
@@ -168,6 +171,16 @@ def knows(version: str) -> bool:
     return known
 
 
+def drives_nvidia() -> bool:
+    """Return whether Triton's active driver is the one for NVIDIA's GPUs.
+
+    Where there is such a GPU, another driver may stand in for it.
+    """
+    from triton.backends.nvidia.driver import CudaLauncher
+
+    return DRIVERS.active.launcher_cls is CudaLauncher
+
+
 class Launcher:
     """A kernel compiled for arguments like those that `launcher` is told of.
 
@@ -190,8 +203,10 @@ class Launcher:
         self.start, self.facts, self.packed = start_of(compiled)
         self.driver = DRIVERS.active
         self.device = self.driver.get_current_device()
+        self.several = torch.cuda.device_count() > 1
         self.otherwise = otherwise
         self.grid, self.tensors = grid, tensors
+        self.complete = None not in tensors
         self.constants, self.described = constants, described
         self.encoded = functools.lru_cache(maxsize=1024)(self.encode)
 
@@ -199,6 +214,7 @@ class Launcher:
         """Return what is passed for the descriptors of tensors at these addresses."""
         from triton.backends.nvidia.driver import make_tensordesc_arg
 
+        bind_context()
         encoded: tuple = ()
         for address, t, describe, form in zip(
             addresses, self.tensors, self.described, self.forms, strict=True
@@ -215,23 +231,39 @@ class Launcher:
         driver = DRIVERS.active
         if driver is not self.driver:
             return self.otherwise(tensors, *rest)
-        if driver.get_current_device() != self.device:
+        if self.several and driver.get_current_device() != self.device:
             with torch.cuda.device(self.device):
                 return self(tensors, *rest)
         # As numbers: the driver is asked about the address of every tensor it gets.
-        sources = [None if t is None else t.data_ptr() for t in tensors]
+        if self.complete:
+            sources = [t.data_ptr() for t in tensors]
+        else:
+            sources = [None if t is None else t.data_ptr() for t in tensors]
         if self.described:
             sources = self.encoded(*sources)
         stream = driver.get_current_stream(self.device)
-        arguments = (*sources, *rest, *self.constants)
         if self.packed:
+            arguments = (*sources, *rest, *self.constants)
             self.start(*self.grid, stream, *self.facts, arguments)
         else:
-            self.start(*self.grid, stream, *self.facts, *arguments)
+            facts = self.facts
+            self.start(*self.grid, stream, *facts, *sources, *rest, *self.constants)
         return None
 
 
 DRIVERS = triton.runtime.driver
+bound = threading.local()
+
+
+def bind_context() -> None:
+    """See to it that this thread has a CUDA context, which encoding needs.
+
+    PyTorch gives a thread its context only when it must, and a tensor from PyTorch's
+    cache of memory does not need one.
+    """
+    if torch.cuda.is_available() and not getattr(bound, "done", False):
+        torch.cuda.Event().record()
+        bound.done = True
 
 
 @functools.cache

@@ -414,8 +414,10 @@ def function_on_rows(
         num_warps=num_warps,
     )
 
+    sizes = shape or ((),)  # apart, since a tuple of them takes PyTorch twice as long
+
     def launched(*tensors: torch.Tensor) -> torch.Tensor:
-        out = tensors[0].new_empty(shape)
+        out = tensors[0].new_empty(*sizes)
         launch((*tensors, out))
         return out
 
