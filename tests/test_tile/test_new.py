@@ -46,7 +46,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the course with a chapter 90 made by `tile new`."""
     copy = tmp_path_factory.mktemp("my course")
     hidden = shutil.ignore_patterns("__pycache__", ".*")
-    for room in ("book", "exercises", "kernels", "lab", "notebooks", "solutions", "tests", "tile"):
+    for room in ("book", "classroom", "exercises", "kernels", "lab", "notebooks", "solutions", "tests", "tile"):
         shutil.copytree(ROOT / room, copy / room, ignore=hidden)
     for name in ("conftest.py", "pyproject.toml"):
         shutil.copy(ROOT / name, copy)
@@ -58,10 +58,10 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_test_of_the_chapter_passes(course: Path):
-    kinds = ("test_kernels/test_twice_it.py", "test_exercises/test_exercises.py", "test_notebooks")
-    chapter = f"notebooks/{NAME}.ipynb"
-    command = ["-m", "pytest", "--nbval", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", f"twice_it or {NAME}"]
-    done = run(course, *command, *(f"tests/{kind}" for kind in kinds), chapter)
+    kinds = ("kernels/test_twice_it.py", "exercises/test_exercises.py", "notebooks", "lab/test_measure/test_recipes.py")
+    places = [*(f"tests/test_{kind}" for kind in kinds), "tests/test_architecture.py", f"notebooks/{NAME}.ipynb"]
+    options = ["--nbval", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", f"twice_it or {NAME} or imports"]
+    done = run(course, "-m", "pytest", *options, *places)
     assert done.returncode == 0, done.stdout[-5000:]
 
 
