@@ -2,6 +2,7 @@
 
 import html
 import math
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,11 +99,16 @@ def table(
         marked |= {*extremes([(place, heads.index(head)) for place in range(len(lines))], values, texts, pick)}
     for place in range(len(lines)):
         marked |= {*extremes([(place, heads.index(head)) for head in across], values, texts, max)}
-    words = {place for place in range(len(heads)) if all(isinstance(row[place], (str, bool)) for row in values)}
+    words = {place for place in range(len(heads)) if not any(is_number(row[place]) for row in values)}
     made = Table(heads, tuple(texts), frozenset(marked), frozenset(words), title)
     if (width := max(map(len, str(made).splitlines()))) > WIDEST:
         raise ValueError(f"the table is {width} columns wide, and a page shows {WIDEST}: shorten its heads")
     return made
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value reads as a number, as "82%" does."""
+    return not isinstance(value, bool) and re.fullmatch(r"[-+]?[\d.,]+(e-?\d+)?%?", str(value)) is not None
 
 
 def extremes(cells: Sequence[tuple[int, int]], values: Sequence, texts: Sequence, pick: Callable) -> list:

@@ -65,8 +65,8 @@ def amount(value: float) -> str:
     """Write a measured amount to three digits: 4,310, 87.2, 0.912, 1e-09."""
     if abs(value) < 1e-3:
         return f"{value:.3g}"
-    digits = 2 - math.floor(math.log10(abs(value)))
-    return f"{round(value, digits):,.{max(0, digits)}f}"
+    value = float(f"{value:.3g}")
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
 def power(size: int) -> str:

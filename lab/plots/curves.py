@@ -86,7 +86,7 @@ def finish(axes: "Axes", x: np.ndarray, powers: tuple[int, int], x_label: str) -
     axes.set_yscale("log")
     axes.set_xlim(x[0], x[-1])
     axes.set_ylim(10.0**low, 10.0**high)
-    ticks = range(low, high + 1, max(1, math.ceil((high - low) / 6)))
+    ticks = range(high, low - 1, -max(1, math.ceil((high - low) / 6)))
     axes.set_yticks([10.0**tick for tick in ticks], ["1" if tick == 0 else f"1e{tick}" for tick in ticks])
     axes.minorticks_off()
     axes.locator_params(axis="x", nbins=7, steps=[1, 2, 5, 10])

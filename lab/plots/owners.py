@@ -154,14 +154,8 @@ def _ownership_grid(owner, ghosts, name, title, caption, alt) -> Figure:
         for row, column in sorted(set(cells)):
             canvas.ghost(left + column * scale_x + 1, top + row * scale_y + 1, scale_x - 2, scale_y - 2)
     canvas.text(left, 11, f"{owner.shape[1]:,} columns →", size=10, faint=True)
-    canvas.text(
-        left - 7,
-        top,
-        f"{owner.shape[0]:,} rows →",
-        size=10,
-        faint=True,
-        transform=f"rotate(90 {coordinate(left - 7)} {top})",
-    )
+    turned = {"anchor": "end", "transform": f"rotate(-90 {coordinate(left - 7)} {top})"}
+    canvas.text(left - 7, top, f"← {owner.shape[0]:,} rows", size=10, faint=True, **turned)
     caption = caption or (
         f"`{name}`, row by row; colour and number say which program stores each part."
         + (" Dashed boxes lie past the edge: the mask switches these lanes off." if cells and scale_x >= 6 else "")

@@ -51,6 +51,11 @@ def test_values_are_shown_as_a_reader_expects():
     assert "x&lt;y" in table([{"e": "x<y"}]).html
 
 
+def test_columns_of_numbers_and_of_percentages_end_at_the_right():
+    made = table([("one", 1.5, "8%", True), ("two", 10, "82%", False)], ("a", "ms", "share", "right"))
+    assert made.words == {0, 3}
+
+
 def test_a_title_stands_above():
     made = table([{"a": 1}], title="Backward")
     assert str(made) == "Backward\na\n1" and re.search(r"<caption[^>]*>Backward</caption>", made.html)

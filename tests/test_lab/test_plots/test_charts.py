@@ -393,7 +393,8 @@ def test_curves_refuse_what_they_cannot_draw(series, message):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(4312, "4,310"), (87.21, "87.2"), (0.9124, "0.912"), (0, "0"), (1e-9, "1e-09"), (-2.5, "-2.50")]
+    ("value", "text"),
+    [(4312, "4,310"), (87.21, "87.2"), (0.9124, "0.912"), (0.9998, "1.00"), (0, "0"), (1e-9, "1e-09"), (-2.5, "-2.50")],
 )
 def test_amounts_have_three_digits(value, text):
     assert amount(value) == text
