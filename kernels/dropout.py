@@ -180,7 +180,7 @@ def threshold_of(p: float) -> int:
 
 
 def scale_of(threshold: int) -> float:
-    """Return what a kept element is multiplied with, so that the mean stays."""
+    """Return the factor of a kept element. With it, the mean stays what it was."""
     return STEPS / (STEPS - threshold) if threshold < STEPS else 0.0
 
 

@@ -21,7 +21,7 @@ def has_copy_engine(device: torch.device) -> bool:
 def is_nvidia(device: torch.device) -> bool:
     """Return whether a device is an NVIDIA GPU.
 
-    An AMD MI200 is none, though it reports the capability of a Hopper GPU.
+    The capability does not tell: an AMD MI200 reports that of a Hopper GPU.
     """
     return device.type == "cuda" and torch.version.hip is None
 

@@ -53,9 +53,10 @@ def custom_op(shape_of: Callable) -> Callable[[Callable], Callable]:
 
 
 def wants_gradient(*tensors: torch.Tensor) -> bool:
-    """Return whether autograd must see what is computed from these tensors.
+    """Return whether autograd must see an operation on these tensors.
 
-    A `torch.autograd.Function` takes longer to call than a small kernel runs.
+    Where it need not, a call leaves out the `torch.autograd.Function`, which takes
+    longer to call than a small kernel runs.
     """
     # In forward mode tensors carry a tangent, which `requires_grad` says nothing about.
     if forward_ad._current_level >= 0:
@@ -82,7 +83,7 @@ class TensorSpec(NamedTuple):
 
 
 def tensor_spec(t: torch.Tensor) -> TensorSpec:
-    """Return the spec of a tensor: the key of what was decided for it."""
+    """Return the spec of a tensor. What is decided for a spec is kept under it."""
     # A tenth of a microsecond less than TensorSpec(…): small calls make several.
     fields = t.shape, t.stride(), t.dtype, t.device, not t.data_ptr() & 15
     return new_tuple(TensorSpec, fields)
@@ -93,7 +94,10 @@ new_tuple = tuple.__new__
 
 @dataclass(frozen=True)
 class Placeholder:
-    """Stands for a tensor where its memory must not be held, or is not known yet."""
+    """A tensor's spec and address, without its memory.
+
+    It stands for the tensor where that must not be kept alive, or is not known yet.
+    """
 
     pointer: int
     spec: TensorSpec
@@ -137,7 +141,7 @@ def launcher(
     device = next(t.device for t in tensors if t is not None)
 
     def launch(tensors: tuple, *rest: Any) -> None:
-        """Launch the kernel as everybody does, through Triton's public interface."""
+        """Launch the kernel through Triton's public interface."""
         sources = tensors
         if described:
             pairs = zip(described, tensors, strict=True)

@@ -1,4 +1,4 @@
-"""What chapters climb and nobody ships.
+"""The kernels that a chapter shows on the way to the one that ships.
 
-These import the shipped files' helpers, never the other way round.
+They import the helpers of the shipped files, never the other way round.
 """

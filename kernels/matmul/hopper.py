@@ -1,7 +1,8 @@
 """out = activation(a @ b + bias) on Hopper.
 
-One warp only fetches, and two groups of four warps only multiply. Written in Gluon, the
-layer below Triton: layouts, barriers and which warp does what are the author's own.
+One warp only fetches, and two groups of four warps only multiply. The kernel is written
+in Gluon, the layer below Triton: it sets layouts and barriers, and says which warp does
+what.
 """
 
 import functools
@@ -236,7 +237,7 @@ def matmul_hopper(
     Its dtype is that of a, or bfloat16 where that has 8 bits.
     a: [M, K]; b: [K, N]; not empty, one dtype of `DTYPES`, on a Hopper GPU; bias: [N],
     contiguous, or None; activation: None, "relu", "leaky_relu" or "gelu". `matmul`
-    sees to all that.
+    checks all that.
 
     The copy engine (TMA) reads matrices whose rows or columns lie one after the other
     and start at multiples of 16 bytes. Others are copied first, as are 8-bit and fp32
