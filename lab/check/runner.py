@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -120,28 +121,26 @@ class HostWatch(TorchDispatchMode):
         from triton.runtime import driver
         from triton.runtime.jit import JITFunction
 
-        # A kernel that was compiled before may be launched without its JITFunction.
-        methods = [(JITFunction, "run"), (driver.active.launcher_cls, "__call__")]
-        originals = [(kind, name, getattr(kind, name)) for kind, name in methods]
+        run, stream_of = JITFunction.run, driver.active.get_current_stream
 
-        def watched(original):
-            def run(launcher, *args, **kwargs):
-                outer, self.launching = self.launching, True
-                try:
-                    return original(launcher, *args, **kwargs)
-                finally:
-                    self.launching = outer
-                    self.launches += not outer and not kwargs.get("warmup", False)
+        def watched_run(kernel, *args, **kwargs):
+            outer, self.launching = self.launching, True
+            try:
+                return run(kernel, *args, **kwargs)
+            finally:
+                self.launching = outer
+                self.launches += not outer and not kwargs.get("warmup", False)
 
-            return run
+        def watched_stream(device):
+            # A kernel that was compiled before may be launched without its JITFunction, not without a stream.
+            self.launches += not self.launching
+            return stream_of(device)
 
-        for kind, name, original in originals:
-            setattr(kind, name, watched(original))
-        try:
+        with (
+            patch.object(JITFunction, "run", watched_run),
+            patch.object(driver.active, "get_current_stream", watched_stream),
+        ):
             yield
-        finally:
-            for kind, name, original in originals:
-                setattr(kind, name, original)
 
 
 LIBRARIES = tuple(

@@ -19,7 +19,7 @@ from lab.check.examine import Finding
 from lab.check.executor import executor_for
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
-from lab.check.runner import Evidence, Result
+from lab.check.runner import Evidence, HostWatch, Result
 from lab.check.verdict import Verdict, most_telling
 from lab.device import DEVICE, ON_CPU
 from lab.task import Case, Task
@@ -1001,3 +1001,21 @@ def test_a_kernel_of_tensor_descriptors_passes():
     task = Task("copy", "", lambda x: x.clone(), (rows,), 1, ("", "", ""))
     verdict = judge(task, copy_by_descriptor)
     assert verdict.passed and not verdict.notes, str(verdict)
+
+
+def test_a_launch_without_its_jit_function_counts_as_well():
+    watch, x = HostWatch(), torch.zeros(8, device=DEVICE)
+    with watch.watching_launches():
+        fill_kernel.warmup(x, N=8, grid=(1,))
+        assert watch.launches == 0
+        fill_kernel[(1,)](x, N=8)
+        assert watch.launches == 1
+        triton.runtime.driver.active.get_current_stream(0)  # as whoever starts a compiled kernel must
+        assert watch.launches == 2
+    triton.runtime.driver.active.get_current_stream(0)
+    assert watch.launches == 2
+
+
+@triton.jit
+def fill_kernel(x_ptr, N: tl.constexpr):
+    tl.store(x_ptr + tl.arange(0, N), 1.0)
