@@ -9,7 +9,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ..gpu import is_hopper
-from ..launch import TensorSpec, custom_op, tensor_spec
+from ..launch import TensorSpec, custom_op, tensor_spec, wants_gradient
 from .backward import attention_backward
 from .common import DTYPES
 from .decode import attention_decode, suits_decode
@@ -101,7 +101,9 @@ def attention(
         # The kernels take the largest product for the largest score: the scale must be
         # above 0.
         q, scale = (-q, -scale) if scale < 0 else (q * 0, 1.0)
-    return Attention.apply(q, k, v, causal, scale)
+    if wants_gradient(q, k, v):
+        return Attention.apply(q, k, v, causal, scale)
+    return attention_forward(laid_out(q), laid_out(k), laid_out(v), causal, scale)[0]
 
 
 class Attention(torch.autograd.Function):
@@ -170,8 +172,7 @@ def computed(
     """Return the two results that `write` fills."""
     out, lse2 = uninitialized(q)
     if out.numel() > 0:
-        with torch.cuda.device_of(q):
-            write(q, k, v, out, lse2, causal, scale)
+        write(q, k, v, out, lse2, causal, scale)
     return out, lse2
 
 

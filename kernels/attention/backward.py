@@ -324,8 +324,7 @@ def computed(
     grad, q, k, v = (t.resolve_neg() for t in (grad, q, k, v))
     fetch = fetches(q.dtype, q.device)
     grad, q, k, v = (fetchable(t) if fetch else t.contiguous() for t in (grad, q, k, v))
-    with torch.cuda.device_of(q):
-        write(grad, q, k, v, lse2, row_sums(out, grad), dq, dk, dv, causal, scale)
+    write(grad, q, k, v, lse2, row_sums(out, grad), dq, dk, dv, causal, scale)
     return dq, dk, dv
 
 

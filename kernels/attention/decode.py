@@ -137,8 +137,8 @@ def attention_decode(
 ) -> None:
     """Write attention to out, [B, H, M, D], and its lse2, [B, H, M], fp32.
 
-    q: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on the current
-    device; M is small. Elements of a row lie side by side. out and lse2 are contiguous.
+    q: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on one
+    GPU; M is small. Elements of a row lie side by side. out and lse2 are contiguous.
     A query that sees no key gets 0 and the lse2 +inf. scale: any. `attention` checks
     all that.
 

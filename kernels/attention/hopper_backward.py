@@ -326,8 +326,7 @@ def attention_backward_hopper(
 ) -> None:
     """Write the gradients of attention to dq, dk and dv; `grad` is that of its result.
 
-    q, grad: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on the
-    current device, a Hopper GPU; D is at most 128. Elements of a row lie side by side,
+    q, grad: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on a Hopper GPU; D is at most 128. Elements of a row lie side by side,
     and all rows start at multiples of 16 bytes. lse2, delta: [B, H, M], fp32,
     contiguous; dq, dk, dv: as q, k and v, but contiguous. `attention_backward`, which
     says what lse2 and delta are, checks all that. Programs add to dq in the order in
