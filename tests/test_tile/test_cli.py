@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -95,7 +97,7 @@ def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path
                 told.append(server.stdout.readline())
             assert address[2] == "notebooks/01_vector_add.ipynb"
             assert int(address[1]) != port
-            with urllib.request.urlopen(address[0], timeout=60) as page:
+            with opened(address[0], server) as page:
                 assert page.status == 200 and page.url == address[0]
             server.send_signal(signal.SIGINT)
             told.append(server.communicate(timeout=60)[0])
@@ -104,6 +106,16 @@ def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path
             assert (tmp_path / "browser.opened").read_text().strip() == address[0]
         finally:
             server.kill()
+
+
+def opened(address: str, server: subprocess.Popen):
+    """Return the page at an address, which a server prints a moment before it listens there."""
+    while True:
+        try:
+            return urllib.request.urlopen(address, timeout=60)
+        except urllib.error.URLError as error:
+            assert isinstance(error.reason, ConnectionRefusedError) and server.poll() is None, error
+            time.sleep(0.05)
 
 
 # A new version of the course
