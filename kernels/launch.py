@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import torch
 import triton
@@ -117,7 +117,11 @@ class Placeholder:
         return self.pointer
 
 
-def placeholder(t: TensorSpec | None) -> Placeholder | None:
+@overload
+def placeholder(t: TensorSpec) -> Placeholder: ...
+@overload
+def placeholder(t: None) -> None: ...
+def placeholder(t):
     """Return what the compiler takes in place of a tensor of this spec."""
     return t and t.at(0 if t.aligned else t.dtype.itemsize)
 

@@ -312,10 +312,10 @@ def attention_hopper(
 ) -> None:
     """Write attention to out, [B, H, M, D], and its lse2, [B, H, M], fp32.
 
-    q: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, one dtype of `DTYPES`, on a Hopper GPU; D is at most `BLOCK_D`. Elements of a row lie side by
-    side, and all rows start at multiples of 16 bytes. out and lse2 are contiguous. A
-    query that sees no key gets 0 and the lse2 +inf. scale: above 0. `attention` checks
-    all that.
+    q: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, one dtype of `DTYPES`, on a
+    Hopper GPU; D is at most `BLOCK_D`. Elements of a row lie side by side, and all rows
+    start at multiples of 16 bytes. out and lse2 are contiguous. A query that sees no
+    key gets 0 and the lse2 +inf. scale: above 0. `attention` checks all that.
 
     Source: J. Shah and others, "FlashAttention-3: Fast and Accurate Attention with
     Asynchrony and Low-precision", arXiv 2407.08608, section 3.

@@ -326,11 +326,12 @@ def attention_backward_hopper(
 ) -> None:
     """Write the gradients of attention to dq, dk and dv; `grad` is that of its result.
 
-    q, grad: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on a Hopper GPU; D is at most 128. Elements of a row lie side by side,
-    and all rows start at multiples of 16 bytes. lse2, delta: [B, H, M], fp32,
-    contiguous; dq, dk, dv: as q, k and v, but contiguous. `attention_backward`, which
-    says what lse2 and delta are, checks all that. Programs add to dq in the order in
-    which they come: its last bits may differ from run to run.
+    q, grad: [B, H, M, D]; k, v: [B, H_kv, N, D]; not empty, fp16 or bf16, on a Hopper
+    GPU; D is at most 128. Elements of a row lie side by side, and all rows start at
+    multiples of 16 bytes. lse2, delta: [B, H, M], fp32, contiguous; dq, dk, dv: as q, k
+    and v, but contiguous. `attention_backward`, which says what lse2 and delta are,
+    checks all that. Programs add to dq in the order in which they come: its last bits
+    may differ from run to run.
 
     Source: J. Shah and others, "FlashAttention-3: Fast and Accurate Attention with
     Asynchrony and Low-precision", arXiv 2407.08608, appendix B.1.
