@@ -131,7 +131,8 @@ def test_new_tensors_in_old_places(name):
         expected = operation(*(t.clone() for t in inputs))
         assert same(operation(*inputs), expected)
         moved = [unaligned(t) for t in inputs]
-        assert torch.allclose(operation(*moved), expected, rtol=1e-3, atol=1e-3)
+        # Another kernel may compute them: what lies one element beside would be off by far more.
+        assert torch.allclose(operation(*moved), expected, rtol=5e-3, atol=5e-3)
 
 
 def unaligned(t: torch.Tensor) -> torch.Tensor:
