@@ -103,7 +103,8 @@ stores[2].program, stores[2].offsets
 # %%
 for n in (1, BLOCK - 1, BLOCK, BLOCK + 1, 98_765):
     x = torch.randn(n, device=DEVICE)
-    print(f"{n:6} elements: {torch.equal(STEM(x), STEM_reference(x))}")
+    right = torch.equal(STEM(x), STEM_reference(x))
+    print(f"{n:6} elements: {right}")
 
 # %% [markdown]
 # ## What did the compiler make of it?
