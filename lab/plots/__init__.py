@@ -13,9 +13,10 @@ from lab.plots.figure import Figure
 from lab.plots.ladder import ladder
 from lab.plots.loops import visits
 from lab.plots.owners import ownership
+from lab.plots.peers import against_peers
 from lab.plots.roofline import roofline
 from lab.plots.running import running
-from lab.plots.speeds import against_peers, throughput
+from lab.plots.speeds import throughput
 from lab.plots.standing import standing
 from lab.plots.steps import stepper
 from lab.plots.tiles import tile_order
