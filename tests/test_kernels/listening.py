@@ -56,6 +56,7 @@ triton.runtime.driver.set_active(
 torch.cuda.device = lambda device: nullcontext()  # which a CPU's PyTorch does not have
 
 launch_module.is_nvidia = lambda device: True
+launch_module.bind_context = lambda: None
 device = torch.device("cuda", 0)
 
 
