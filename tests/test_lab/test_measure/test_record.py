@@ -227,7 +227,9 @@ def test_a_round_counts_as_its_median_and_the_launch_is_timed_apart():
 
 
 def test_a_row_has_the_median_and_two_quantiles_of_the_rounds():
-    assert stopwatch.spread([5.0, 1.0, 2.0, 4.0, 3.0]) == pytest.approx({"median_ms": 3.0, "p20_ms": 1.8, "p80_ms": 4.2})
+    assert stopwatch.spread([5.0, 1.0, 2.0, 4.0, 3.0]) == pytest.approx(
+        {"median_ms": 3.0, "p20_ms": 1.8, "p80_ms": 4.2}
+    )
 
 
 # Measuring
