@@ -46,7 +46,7 @@ ADVICE = [
     ("row_add", "mask_m[:, None] & mask_n[None, :]", "mask_m & mask_n", "compiler", "`[:, None]` makes a column"),
     ("clamped_add", "tl.minimum(tl.maximum(x + y, low), high)", "tl.maximum(x + y, low)", "wrong-values", "follow one"),
     ("clamped_add", "offs * stride_y", "offs * stride_x", "wrong-values", "use every stride"),
-    ("clamped_add", "BLOCK=256)", "BLOCK=300)", "compiler", "power of two"),
+    ("clamped_add", "BLOCK=256", "BLOCK=300", "compiler", "power of two"),
     ("clamped_add", "tl.minimum(tl.maximum(x + y, low), high)", "torch.clamp(x + y, low, high)", "compiler", "host"),
 ]
 
