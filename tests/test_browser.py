@@ -245,7 +245,10 @@ def run_all(page: "playwright.Page") -> None:
     playwright.expect(prompts.filter(has_text="[*]")).to_have_count(0, timeout=120_000)
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS)
+FIRST, *OTHERS = CHAPTERS
+
+
+@pytest.mark.parametrize("chapter", [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
 def test_jupyterlab_runs_the_chapter_to_its_end(jupyterlab: str, open_tab: Callable[..., Tab], chapter: str):
     page, troubles = open_tab(allowed=(jupyterlab, jupyterlab.replace("http", "ws", 1), "data:", "blob:"))
     page.goto(f"{jupyterlab}lab/tree/notebooks/{chapter}.ipynb?reset")

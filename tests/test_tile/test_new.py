@@ -57,6 +57,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_every_test_of_the_chapter_passes(course: Path):
     kinds = ("kernels/test_twice_it.py", "exercises/test_exercises.py", "notebooks", "lab/test_measure/test_recipes.py")
     places = [*(f"tests/test_{kind}" for kind in kinds), "tests/test_architecture.py", f"notebooks/{NAME}.ipynb"]
