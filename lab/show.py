@@ -69,23 +69,32 @@ class Source:
     __repr__ = __str__
 
 
-def show(thing, lines: int | tuple[int, int] | None = None) -> Source:
+def show(thing, start: str | None = None, stop: str | None = None) -> Source:
     """Return the source of a kernel, function, class, module or file for display.
 
     thing: the object itself, or a path relative to the repository.
-    lines: None for all; a line or (first, last), counted from 1 at the top of what is shown; the indentation that
-    they share is left out.
+    start, stop: how the first and the last line of an excerpt begin: the first line of the source that begins so, and
+    the first one from there on. None: to the end of the source. The indentation that the lines share is left out.
     Raises TypeError for a thing with no source, FileNotFoundError for a path that leads nowhere, and ValueError for
-    lines that are not there.
+    an excerpt that is not there.
     """
     path, first, text = read(thing)
-    if lines is not None:
-        start, stop = (lines, lines) if isinstance(lines, int) else lines
-        count = text.count("\n") + 1
-        if not 1 <= start <= stop <= count:
-            raise ValueError(f"lines {start} to {stop} are not in {place(path)}: choose from 1 to {count}")
-        first, text = first + start - 1, textwrap.dedent("\n".join(text.split("\n")[start - 1 : stop]))
-    return Source(place(path), first, text)
+    lines = text.split("\n")
+    begin = 0 if start is None else line_beginning(start, lines, 0, place(path))
+    end = len(lines) if stop is None else line_beginning(stop, lines, begin, place(path)) + 1
+    if (begin, end) == (0, len(lines)):
+        return Source(place(path), first, text)
+    return Source(place(path), first + begin, textwrap.dedent("\n".join(lines[begin:end])))
+
+
+def line_beginning(words: str, lines: list[str], begin: int, where: str) -> int:
+    """Return the index of the first line from `begin` on that begins with these words. Raises ValueError."""
+    found = (index for index in range(begin, len(lines)) if lines[index].lstrip().startswith(words))
+    index = next(found, None)
+    if index is None:
+        rest = " from there on" if begin else ""
+        raise ValueError(f"no line of what {where} shows begins with {words!r}{rest}: has the source changed?")
+    return index
 
 
 def read(thing) -> tuple[str, int, str]:

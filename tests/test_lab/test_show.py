@@ -4,6 +4,7 @@ import functools
 import html
 import linecache
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -49,17 +50,23 @@ def test_whole_file(thing):
     assert show(thing).text == FILE.rstrip("\n") and show(thing).first == 1
 
 
-def test_range_of_lines_counts_from_the_top_of_what_is_shown():
-    whole, part = show(vector_add_kernel), show(vector_add_kernel, lines=(2, 3))
-    assert part.text == "\n".join(whole.text.split("\n")[1:3]) and part.first == whole.first + 1
-    assert show(vector_add_kernel, lines=(7, 8)).text.startswith("# Widen")
-    assert show(vector_add_kernel, lines=1).title == f"kernels/vector_add.py, line {whole.first}"
+def test_an_excerpt_goes_from_the_line_that_begins_so_to_the_next_that_does():
+    whole = show(vector_add_kernel)
+    part = show(vector_add_kernel, start="# Widen", stop="offs =")
+    assert part.text.startswith("# Widen") and part.text.splitlines()[-1].startswith("offs =")
+    assert part.text in textwrap.dedent("\n".join(whole.text.splitlines()[2:]))
+    assert FILE.splitlines()[part.first - 1].strip() == part.text.splitlines()[0]
+    last = whole.first + whole.text.count("\n")
+    assert show(vector_add_kernel, start="tl.store").title == f"kernels/vector_add.py, line {last}"
+    assert show(vector_add_kernel, stop="@triton.jit").title == f"kernels/vector_add.py, line {whole.first}"
 
 
-@pytest.mark.parametrize("lines", [0, (3, 2), (1, 1000), (-1, 2)])
-def test_lines_that_are_not_there(lines):
-    with pytest.raises(ValueError, match=r"choose from 1 to \d+"):
-        show(vector_add_kernel, lines=lines)
+@pytest.mark.parametrize(
+    "words", [{"start": "no such line"}, {"stop": "no such"}, {"start": "tl.store", "stop": "pid"}]
+)
+def test_an_excerpt_that_is_not_there(words):
+    with pytest.raises(ValueError, match="has the source changed?"):
+        show(vector_add_kernel, **words)
 
 
 @pytest.mark.parametrize(("thing", "error"), [(3, TypeError), (len, TypeError), ("no/such.py", FileNotFoundError)])
