@@ -4,6 +4,7 @@ import ast
 import functools
 import inspect
 import re
+import subprocess
 import textwrap
 import threading
 import traceback
@@ -14,11 +15,18 @@ from types import ModuleType
 
 import triton
 from triton.compiler.errors import CompilationError
+from triton.runtime.errors import PTXASError
 from triton.runtime.jit import JITFunction, get_jit_fn_file_line
+
+from lab.words import counted, how_it_ended, text_of
 
 TRITON = str(Path(triton.__file__).parent)
 NAMES_SAY_NOTHING = ("AssertionError", "ValueError", "RuntimeError", "IncompatibleTypeErrorImpl")
 HOST_CALL = re.compile(r"(?<![.\w])(torch|numpy|np)(?:\.\w+)+\(")
+TOLD = 3  # errors of ptxas; what follows them mostly follows from them
+PTXAS = re.compile(r"^ptxas (?:.*, line (\d+); )?(?:error|fatal) *: (.*)$", re.MULTILINE)
+QUOTED_FOLDER = re.compile(r"(?<=['\"])/[^'\"\n]*/(?=[^'\"/\n]+['\"])")
+FOLDER = re.compile(r"(?<![\w.:/~])/(?:[^\s/'\"]+/)+(?=[^\s/'\"])")
 
 # The compiler's words → what to do about them, in one sentence.
 ADVICE = (
@@ -43,6 +51,10 @@ ADVICE = (
     (r"must be real number, not tensor", "Python's math takes numbers only: use tl.exp, tl.sqrt and the like."),
     (r"_semantic", "A plain Python function met a tensor here: use what tl offers, such as tl.cdiv for triton.cdiv."),
     (r"NameError: (\w+) is not defined", "Is {0} misspelt? If not, give it a value on every path before it is used."),
+    (r"ptxas.*too much shared data", "Use smaller blocks or a smaller num_stages."),
+    (r"ptxas: ",
+     "Does tl.inline_asm_elementwise bring PTX that this GPU does not know? If there is none, try another block size."),
+    (r"ptxas (?:was killed|ended)", "Try another block size or num_warps."),
     (r"threads, and one program|resource: threads", "Use fewer warps."),
     (r"shared memory", "Use smaller blocks or a smaller num_stages."),
     (r"exceeds triton maximum tensor numel", "Use a smaller block and loop over the rest, or launch more programs."),
@@ -68,12 +80,25 @@ def advice_on(words: str, code: str = "") -> str:
 
 
 def useful_part(words: str) -> str:
-    """Return the line of the compiler's words that says what is wrong, cut to a readable length."""
+    """Return the line of the compiler's words that says what is wrong, without folders, cut to a readable length."""
     lines = [line.strip() for line in words.splitlines() if line.strip()] or [words]
-    fatal = next((line for line in lines if line.startswith("ptxas") and re.search("fatal|error", line)), lines[0])
-    fatal = re.sub(r" at 0x[0-9a-f]+", "", fatal)
-    sentence = re.match(r".*?[.!](?=\s|$)", fatal) if len(fatal) > 100 else None
-    return sentence[0] if sentence else textwrap.shorten(fatal, 240, placeholder=" …")
+    line = ptxas_errors(words) or lines[-1 if lines[0].startswith("Traceback") else 0]
+    line = without_folders(re.sub(r" at 0x[0-9a-f]+", "", line))
+    sentence = re.match(r".*?[.!](?=\s|$)", line) if len(line) > 100 else None
+    return sentence[0] if sentence else textwrap.shorten(line, 240, placeholder=" …")
+
+
+def ptxas_errors(log: str) -> str:
+    """Return on one line what ptxas reports as errors, each once and without its file, "" when it reports none."""
+    found = [f"line {line} of the PTX: {text}" if line else text for line, text in PTXAS.findall(log)]
+    errors = list(dict.fromkeys(text for text in found if not text.startswith("Ptx assembly aborted"))) or found[:1]
+    left = [f"and {counted(len(errors) - TOLD, 'more error')}"] if len(errors) > TOLD else []
+    return f"ptxas: {'; '.join(errors[:TOLD] + left)}" if errors else ""
+
+
+def without_folders(text: str) -> str:
+    """Return text that names files without the folders they lie in, which are of this machine alone."""
+    return FOLDER.sub("", QUOTED_FOLDER.sub("", text))
 
 
 @dataclass(frozen=True)
@@ -93,8 +118,9 @@ def refusal_of(error: BaseException, places: dict[str, tuple[str, int]]) -> Refu
     each other, the innermost is named.
     """
     chain = list(causes(error))
+    logs = [ptxas_errors(text_of(step)) for step in chain if isinstance(step, PTXASError)]
     said = (getattr(step, "error_message", None) or own_words(step) for step in reversed(chain))
-    words = unquoted(next(filter(None, said), repr(error)))
+    words = unquoted(next(filter(None, [*logs, *said]), type(error).__name__))
     found = Refusal(words)
     for step in chain:
         text, node = (step.src, step.node) if isinstance(step, CompilationError) else last_read(step)
@@ -125,19 +151,35 @@ def last_read(error: BaseException) -> tuple[str, ast.AST | None]:
 
 
 def own_words(error: BaseException) -> str:
-    """Return what an error says, without the source excerpt that a CompilationError carries along."""
-    return "" if isinstance(error, CompilationError) else named_words(type(error).__name__, str(error))
+    """Return what an error says, without the source excerpt or the command line that it may carry along."""
+    if isinstance(error, CompilationError):
+        return ""
+    if isinstance(error, subprocess.CalledProcessError):
+        return tool_words(error)
+    return named_words(type(error).__name__, text_of(error))
+
+
+def tool_words(error: subprocess.CalledProcessError) -> str:
+    """Return how a tool of the compiler ended, and the first line of what it printed, without its command line."""
+    tool = error.cmd if isinstance(error.cmd, str) else text_of(error.cmd[0])
+    printed = error.stderr.decode(errors="replace") if isinstance(error.stderr, bytes) else error.stderr or ""
+    told = useful_part(printed)
+    return f"{Path(tool).name} {how_it_ended(error.returncode)}" + f": {told}" * bool(told)
 
 
 def unquoted(words: str) -> str:
     """Return what NameError('x is not defined') says where the compiler quotes an exception's repr."""
     quoted = re.fullmatch(r"(\w+Error\w*)\(((['\"]).*\3)\)", words, re.DOTALL)
-    return named_words(quoted[1], ast.literal_eval(quoted[2])) if quoted else words
+    try:
+        inner = ast.literal_eval(quoted[2]) if quoted else None
+    except (ValueError, SyntaxError):
+        inner = None
+    return named_words(quoted[1], inner) if quoted and isinstance(inner, str) else words
 
 
 def named_words(name: str, words: str) -> str:
     """Return an exception's words, after its name where that adds something."""
-    return words if name in NAMES_SAY_NOTHING else f"{name}: {words}"
+    return words if name in NAMES_SAY_NOTHING else f"{name}: {words}" if words else name
 
 
 # For whoever launches a kernel
@@ -173,6 +215,9 @@ def explain(error: Exception, kernel: JITFunction) -> None:
     if isinstance(error, CompilationError):
         said = "" if error.error_message else useful_part(words)  # what is refused in a helper is said of its call too
         error.message = "\n".join(filter(None, (error.message, said, advice)))
+    elif isinstance(error, PTXASError):  # its text and its cause are the command line
+        error.error_message = "\n".join(filter(None, (useful_part(words).removeprefix("ptxas: "), advice)))
+        error.__cause__, error.__suppress_context__ = None, True
     elif advice and len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"{error.args[0]}. {advice}",)
 

@@ -12,12 +12,16 @@ SHOWN = 4  # elements, programs or lines named before "and so on"
 UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
+def in_cell(file: str) -> bool:
+    """Return whether code by this file's name stands in a notebook's cell."""
+    return "ipykernel" in file or file.startswith("<")
+
+
 def place_of(file: str, line: int) -> str:
     """Return a place in words: "line 7" of a notebook's cell, "vector_add.py, line 7" of a file."""
     if not line:
         return "an unknown line"
-    in_cell = "ipykernel" in file or file.startswith("<")
-    return f"line {line}" if in_cell else f"{Path(file).name}, line {line}"
+    return f"line {line}" if in_cell(file) else f"{Path(file).name}, line {line}"
 
 
 def code_at(file: str, line: int) -> str:
@@ -41,6 +45,14 @@ def capital(text: str) -> str:
 def clean(text: str) -> str:
     """Return text with "·" for what steers a terminal, turns the direction of a page or cannot be encoded."""
     return UNSHOWABLE.sub("·", text.replace("\r\n", "\n"))
+
+
+def text_of(value: object) -> str:
+    """Return str(value), and "" where that fails: an error's text may raise another, and 10**5000 has none."""
+    try:
+        return str(value)
+    except Exception:
+        return ""
 
 
 def one_line(text: str) -> str:

@@ -22,9 +22,9 @@ from triton.runtime.jit import JITFunction
 
 from lab.compiler.link import Parcel, Worker
 from lab.compiler.listing import contains_in_order, keep_lines, mnemonic, readable_lines
-from lab.refusal import advice_on, useful_part
+from lab.refusal import advice_on, tool_words, useful_part
 from lab.show import place
-from lab.words import counted
+from lab.words import counted, text_of
 
 TIMEOUT = 60.0  # seconds one kernel may take to compile
 
@@ -193,11 +193,18 @@ class Compiled:
         return {name: int(number) for name, number in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
 
     def run_tool(self, tool: str, *options: str) -> str:
-        """Return what one of the NVIDIA tools in Triton's wheel prints about the binary."""
+        """Return what one of the NVIDIA tools in Triton's wheel prints about the binary. Raises CompileError."""
         with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
             file.write(self.binary)
             file.flush()
-            return subprocess.run([tool, *options, file.name], capture_output=True, text=True, check=True).stdout
+            try:
+                done = subprocess.run([tool, *options, file.name], capture_output=True, text=True, check=True)
+            except subprocess.CalledProcessError as error:
+                raise CompileError(self.kernel, self.target, tool_words(error)) from None
+            except OSError as error:
+                words = f"{os.path.basename(tool)} cannot be run: {error.strerror}"
+                raise CompileError(self.kernel, self.target, words) from None
+        return done.stdout
 
     def __repr__(self) -> str:
         warps = counted(self.num_warps, "warp")
@@ -295,7 +302,8 @@ def pack_launch(launch) -> dict:
     except ValueError:
         raise
     except Exception as error:  # a kernel may name any object, and its file may have changed
-        return {"name": launch.function.fn.__name__, "problem": f"it cannot be read ({type(error).__name__}: {error})"}
+        problem = f"it cannot be read ({type(error).__name__}: {text_of(error)})"
+        return {"name": launch.function.fn.__name__, "problem": problem}
 
 
 def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
@@ -320,7 +328,7 @@ def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
     try:
         bound = signature.bind(**values)
     except TypeError as error:
-        raise TypeError(f"{function.fn.__name__}: {error}; pass what a launch passes") from None
+        raise TypeError(f"{function.fn.__name__}: {text_of(error)}; pass what a launch passes") from None
     bound.apply_defaults()
     return function, dict(bound.arguments), options
 
@@ -349,7 +357,7 @@ def compile_packed(packed: dict, target: str) -> Compiled:
     except TimeoutError:
         raise CompileError(kernel, target, f"still compiling after {TIMEOUT:.0f} s: try smaller blocks") from None
     except EOFError as error:
-        words = useful_part(str(error)) or "nothing printed"
+        words = useful_part(text_of(error)) or "nothing printed"
         raise CompileError(kernel, target, f"the compiler itself crashed ({words}): try another block size") from None
     if "error" in reply:
         raise CompileError(kernel, target, **reply["error"])

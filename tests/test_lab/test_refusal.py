@@ -2,15 +2,17 @@
 
 import inspect
 import pickle
+import subprocess
 
 import pytest
 import torch
 import triton
 import triton.language as tl
 from triton.compiler.errors import CompilationError, CompileTimeAssertionFailure, UnsupportedLanguageConstruct
+from triton.runtime.errors import PTXASError
 
 from lab.device import DEVICE
-from lab.refusal import advice_on
+from lab.refusal import advice_on, explain, refusal_of, useful_part
 
 LIMIT = 3
 
@@ -135,3 +137,64 @@ def test_what_is_not_refused_is_not_touched():
 )
 def test_advice_is_on_the_words_and_on_the_line(words, code, advice):
     assert advice in advice_on(words, code) and bool(advice) == bool(advice_on(words, code))
+
+
+class Mute(Exception):
+    """An exception whose text cannot be made."""
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "error, words",
+    [
+        (Mute(), "Mute"),
+        (KeyError(), "KeyError"),
+        (AssertionError(), "AssertionError"),
+        (CompilationError("x", None, "ValueError('a', 'b')"), "ValueError('a', 'b')"),
+        (CompilationError("x", None, "ValueError('a' or 'b')"), "ValueError('a' or 'b')"),
+        (
+            subprocess.CalledProcessError(-11, ["/opt/bin/ptxas", "-v"]),
+            "ptxas was killed by SIGSEGV (Segmentation fault)",
+        ),
+        (
+            subprocess.CalledProcessError(2, "/opt/bin/ld", stderr=b"ld: \xff no\nmore"),
+            "ld ended with exit status 2: ld: \ufffd no",
+        ),
+    ],
+    ids=["mute", "no key", "no text", "two texts", "no literal", "killed", "bytes"],
+)
+def test_odd_exceptions_have_words_too(error, words):
+    assert refusal_of(error, {}).words == words
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("fatal: '/home/me/my course/lab/x.py' is gone", "fatal: 'x.py' is gone"),
+        ("PermissionError: /opt/bin/ptxas", "PermissionError: ptxas"),
+        (
+            "x / y and a/b/c, https://triton-lang.org/main/x.html",
+            "x / y and a/b/c, https://triton-lang.org/main/x.html",
+        ),
+        ("Traceback (most recent call last):\n  File\nOSError: full", "OSError: full"),
+        ("", ""),
+    ],
+)
+def test_words_name_files_without_their_folders(words, told):
+    assert useful_part(words) == told
+
+
+def test_a_launch_that_ptxas_ends_shows_its_words_alone():
+    command = subprocess.CalledProcessError(255, ["/opt/bin/ptxas", "/tmp/x.ptx"])
+    log = "ptxas /tmp/my x.ptx, line 7; error   : Unknown symbol '%f1'\nptxas fatal   : Ptx assembly aborted"
+    error = PTXASError(f"Internal Triton PTX codegen error\n`ptxas` stderr:\n{log}\nRepro command: /opt/bin/ptxas -v")
+    error.__context__ = command
+    explain(error, right_kernel)
+    words, advice = str(error).splitlines()
+    assert words == "PTXAS error: line 7 of the PTX: Unknown symbol '%f1'"
+    assert "tl.inline_asm_elementwise" in advice
+    assert error.__suppress_context__ and "/" not in error.refusal.words

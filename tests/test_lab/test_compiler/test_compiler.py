@@ -3,6 +3,7 @@
 import json
 import linecache
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -385,6 +386,51 @@ def test_refusal_inside_the_library_points_at_the_call():
     assert "tl.sum" in refused.value.code
 
 
+@triton.jit
+def assembly_kernel(x_ptr, ASSEMBLY: tl.constexpr):
+    x = tl.load(x_ptr)
+    x = tl.inline_asm_elementwise(ASSEMBLY, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(x_ptr, x)
+
+
+@pytest.mark.parametrize(
+    "assembly, words",
+    [
+        ("nonsense.f32 $0, $1;", r"line \d+ of the PTX: Not a name of any known instruction: 'nonsense'"),
+        ("aa $0, $1; cc $0, $1; ee $0, $1; gg $0, $1;", "'aa'; line .*'cc'; line .*'ee'; and 1 more error"),
+    ],
+)
+def test_what_ptxas_refuses_is_told_in_its_own_words_without_paths(assembly, words):
+    with pytest.raises(CompileError) as refused:
+        compiled(assembly_kernel, meta(1), ASSEMBLY=assembly)
+    kernel, told, advice = str(refused.value).splitlines()
+    assert kernel == "sm_90 refuses assembly_kernel"
+    assert re.match(f"ptxas: .*{words}$", told), told
+    assert "tl.inline_asm_elementwise" in advice
+    assert "/" not in told + refused.value.words and "returned non-zero" not in told
+
+
+@pytest.mark.parametrize(
+    "script, words",
+    [
+        ("#!/bin/sh\nexit 3\n", "ended with exit status 3"),
+        (
+            "#!/bin/sh\necho 'fatal: no such file: /tmp/some/x.cubin' >&2; exit 1\n",
+            "status 1: fatal: no such file: x.cubin",
+        ),
+        ("#!/bin/sh\nkill -SEGV $$\n", "was killed by SIGSEGV"),
+        ("", "cannot be run: Permission denied"),
+    ],
+)
+def test_a_tool_that_fails_is_told_without_its_command_line(tmp_path, script, words):
+    tool = tmp_path / "nvdisasm"
+    tool.write_text(script)
+    tool.chmod(0o755 if script else 0o644)
+    with pytest.raises(CompileError, match=words) as failed:
+        vector_add().run_tool(str(tool), "-c")
+    assert str(failed.value).splitlines()[1].startswith("nvdisasm ") and "/" not in str(failed.value)
+
+
 def test_too_much_shared_memory_for_the_target():
     assert matmul("sm_90", 128, num_stages=5).shared > 99 * 1024
     with pytest.raises(CompileError, match=r"needs [\d,]+ bytes of shared memory.*\n.*num_stages"):
@@ -503,6 +549,15 @@ def test_a_compiler_that_dies_of_a_request_is_tried_twice_and_reported(monkeypat
     with pytest.raises(
         CompileError, match=r"the compiler itself crashed \(LLVM ERROR: oh no\): try another block size"
     ):
+        vector_add()
+
+
+def test_the_words_of_a_crash_name_no_folder(monkeypatch):
+    def ask(request, timeout):
+        raise EOFError("python: /root/.triton/llvm/lib/Layout.cpp:42: Assertion `rank' failed.")
+
+    monkeypatch.setattr(compiler.worker, "ask", ask)
+    with pytest.raises(CompileError, match=r"crashed \(python: Layout.cpp:42: Assertion `rank' failed.\)"):
         vector_add()
 
 
