@@ -12,7 +12,8 @@ import triton
 import triton.language as tl
 
 from .elementwise import LARGE
-from .launch import TensorSpec, custom_op, launcher, tensor_spec, wants_gradient
+from .gradients import wants_gradient
+from .launch import TensorSpec, custom_op, launcher, tensor_spec
 
 CALLS = 128  # calls of the generator that a program makes; each gives 8 numbers
 ROUNDS = 10  # of the generator

@@ -13,7 +13,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from .elementwise import copied_like, flat_launcher, has_no_gaps, same_layout
-from .launch import TensorSpec, custom_op, launcher, tensor_spec, wants_gradient
+from .gradients import first_derivative, wants_gradient
+from .launch import TensorSpec, custom_op, launcher, tensor_spec
 
 BLOCK_BYTES = 4096  # of each tensor that a program owns
 ROWS = 128  # rows whose gradients one program adds up for the bias
@@ -223,24 +224,6 @@ def bias_gelu_backward_kernel(
 # Functions to call
 
 
-class Once(torch.autograd.Function):
-    """A backward pass, which has no derivative.
-
-    It raises an error where one is asked for: a gradient of it would be wrong.
-    """
-
-    @staticmethod
-    def forward(ctx, function, *arguments):
-        return function(*arguments)
-
-    @staticmethod
-    def backward(ctx, *grads):
-        raise RuntimeError(
-            "gelu and bias_gelu have no second derivative: "
-            "use torch.nn.functional.gelu for that"
-        )
-
-
 class Gelu(torch.autograd.Function):
     """Backward needs x, and nothing else of forward."""
 
@@ -253,7 +236,8 @@ class Gelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         (x,) = ctx.saved_tensors
-        return Once.apply(gelu_backward, x, grad, ctx.approximate), None
+        dx = first_derivative("gelu", gelu_backward, x, grad, ctx.approximate)
+        return dx, None
 
 
 class BiasGelu(torch.autograd.Function):
@@ -270,7 +254,8 @@ class BiasGelu(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         x, bias = ctx.saved_tensors
-        return *Once.apply(bias_gelu_backward, x, bias, grad, ctx.approximate), None
+        arguments = x, bias, grad, ctx.approximate
+        return *first_derivative("bias_gelu", bias_gelu_backward, *arguments), None
 
 
 def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:

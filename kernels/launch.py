@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, overload
 
 import torch
 import triton
-from torch.autograd import forward_ad
 
 from .gpu import is_nvidia
 
@@ -50,22 +49,6 @@ def custom_op(shape_of: Callable) -> Callable[[Callable], Callable]:
         return call
 
     return decorate
-
-
-def wants_gradient(*tensors: torch.Tensor) -> bool:
-    """Return whether autograd must see an operation on these tensors.
-
-    Where it need not, a call leaves out the `torch.autograd.Function`, which takes
-    longer to call than a small kernel runs.
-    """
-    # In forward mode tensors carry a tangent, which `requires_grad` says nothing about.
-    if forward_ad._current_level >= 0:
-        return True
-    if torch.is_grad_enabled():
-        for t in tensors:
-            if t.requires_grad:
-                return True
-    return False
 
 
 class TensorSpec(NamedTuple):

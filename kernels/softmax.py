@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from torch.autograd.function import once_differentiable
 
-from .launch import TensorSpec, custom_op, launcher, tensor_spec, wants_gradient
+from .gradients import first_derivative, wants_gradient
+from .launch import TensorSpec, custom_op, launcher, tensor_spec
 
 SHORT = 1024  # elements up to which several rows share a program
 # Elements up to which the registers of one program hold a row, or the two rows of the
@@ -303,9 +303,10 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     """Return softmax(x) along dim, of the shape, dtype and device of x.
 
     x: fp32, fp16 or bf16, any shape and strides; arithmetic is fp32. The gradient needs
-    the result alone, so only that is kept. The kernels want the elements of a row side
-    by side and one stride from row to row: an input laid out otherwise (dim is not the
-    last, or is strided) is copied first. The result is contiguous with dim moved last.
+    the result alone, so only that is kept; there is no second derivative. The kernels
+    want the elements of a row side by side and one stride from row to row: an input
+    laid out otherwise (dim is not the last, or is strided) is copied first. The result
+    is contiguous with dim moved last.
     A row of nothing but -inf becomes NaN, and so does one with NaN or +inf in it.
     On a GPU an element becomes 0 where e to its distance from the largest one is below
     2**-126.
@@ -333,11 +334,10 @@ class Softmax(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return y * (grad - sum(y * grad)), the gradient of x."""
         (y,) = ctx.saved_tensors
-        return softmax_backward(y, grad, ctx.dim), None
+        return first_derivative("softmax", softmax_backward, y, grad, ctx.dim), None
 
 
 def uninitialized(x: torch.Tensor, *rest) -> torch.Tensor:

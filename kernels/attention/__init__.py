@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from ..gpu import is_hopper
-from ..launch import TensorSpec, custom_op, tensor_spec, wants_gradient
+from ..gradients import first_derivative, wants_gradient
+from ..launch import TensorSpec, custom_op, tensor_spec
 from .backward import attention_backward
 from .common import DTYPES
 from .decode import attention_decode, suits_decode
@@ -75,25 +75,29 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> torch.Tensor:
-    """Return softmax(q @ k.T * scale) @ v for every head: [B, H, M, D], contiguous, of
-    the dtype of q.
+    """Return softmax(q @ k.T * scale) @ v for every head.
 
-    q: [B, H, M, D]; k, v: [B, H_kv, N, D]; fp16, bf16 or fp32, one dtype, one device. H
-    is a multiple of H_kv: query head h reads key head h // (H // H_kv). M, N: any
-    lengths. D: 1 to 256. Any strides, of which the last is copied away unless it is 1.
-    Scores and sums are kept in fp32; the gradient works them out anew. causal: query i
-    sees the keys j <= i + N - M, so that the last query sees the last key. A query that
-    sees no key gives 0, and has the gradient 0. scale: any finite number; 1 / sqrt(D)
-    by default. On a GPU, up to 16 fp16 or bf16 queries go to `attention_decode`, which
-    shares out the keys. On a Hopper GPU, fp16 and bf16 rows of 72 to 128 elements that
-    its copy engine can read go to `attention_hopper`, and gradients of 33 to 128 to
-    `attention_backward_hopper`: the last bits of the gradient of q may vary between
-    runs, unless torch.use_deterministic_algorithms(True) is set.
+    The result is [B, H, M, D], contiguous, of the dtype of q. Scores and sums are kept
+    in fp32. There is a gradient, which computes the scores again, and no second
+    derivative.
+
+    q: [B, H, M, D]; k, v: [B, H_kv, N, D]; fp16, bf16 or fp32, one dtype, one device,
+    any lengths M and N, D from 1 to 256. H is a multiple of H_kv: query head h reads
+    key head h // (H // H_kv). Any strides; unless the last is 1, the tensor is copied.
+    causal: query i sees the keys j <= i + N - M, so that the last query sees the last
+    key. A query that sees no key gives 0, and has the gradient 0.
+    scale: any finite number; 1 / sqrt(D) by default.
+
+    On a GPU, up to 16 fp16 or bf16 queries go to `attention_decode`, which shares out
+    the keys. On a Hopper GPU, fp16 and bf16 rows of 72 to 128 elements that its copy
+    engine can read go to `attention_hopper`, and gradients of 33 to 128 to
+    `attention_backward_hopper`: the last bits of the gradient of q may then vary
+    between runs, unless torch.use_deterministic_algorithms(True) is set.
 
     Source: T. Dao, "FlashAttention-2: Faster Attention with Better Parallelism and Work
-    Partitioning", arXiv 2307.08691, section 3. Raises TypeError for anything but
-    tensors, a truth value and a number, and ValueError for shapes, dtypes or devices
-    that do not go together.
+    Partitioning", arXiv 2307.08691, section 3.
+    Raises TypeError for anything but tensors, a truth value and a number, and
+    ValueError for shapes, dtypes or devices that do not go together.
     """
     check_inputs(q, k, v, causal, scale)
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else float(scale)
@@ -120,14 +124,11 @@ class Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of q, k and v."""
-        return (
-            *attention_backward(grad, *ctx.saved_tensors, ctx.causal, ctx.scale),
-            None,
-            None,
-        )
+        arguments = grad, *ctx.saved_tensors, ctx.causal, ctx.scale
+        gradients = first_derivative("attention", attention_backward, *arguments)
+        return *gradients, None, None
 
 
 def uninitialized(q: torch.Tensor, *_) -> tuple[torch.Tensor, torch.Tensor]:

@@ -276,7 +276,7 @@ def test_only_x_is_kept_for_backward():
 def test_a_gradient_of_a_gradient_is_refused_rather_than_wrong(operation):
     x = torch.randn(5, device=DEVICE, requires_grad=True)
     (grad,) = torch.autograd.grad(operation(x).sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="no second derivative.*torch.nn.functional.gelu"):
+    with pytest.raises(RuntimeError, match="gelu has no second derivative"):
         (grad.sum() + x.sum()).backward()
 
 

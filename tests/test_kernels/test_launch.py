@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import kernels.launch
-from kernels.launch import knows, launcher, tensor_spec, wants_gradient
+from kernels.gradients import wants_gradient
+from kernels.launch import knows, launcher, tensor_spec
 
 KERNELS = """
 from functools import partial
