@@ -1,28 +1,39 @@
-"""What can be said of an answer before it runs: it is no function, or blanks are left in it."""
+"""What can be said of an answer before it runs: it is no function, its cell did not run, or blanks are left in it."""
 
 import ast
 import inspect
 import io
+import linecache
+import re
+import sys
 import textwrap
 import tokenize
 from types import FunctionType
 
 from lab.check.examine import Finding
 from lab.generate import BLANK
-from lab.words import SHOWN, article, place_of
+from lab.words import SHOWN, article, in_cell, place_of
+
+LAYERS = 8  # decorators that a kernel may have; an object may answer to any name, and never come to an end
 
 
 def before_running(function) -> Finding | None:
-    """Return what can be said of an answer without running it: it is no function, or blanks are left in it."""
+    """Return why an answer need not run: it is no function, the one of a failed cell's past, or it has blanks."""
     if not callable(function):
         return Finding(
             "not-callable",
             f"`check` was given {article(type(function).__name__)}, not a function.",
             'give it the function itself, without calling it: `check("task", function)`.',
         )
-    blanks = [blank for own in own_functions(function) for blank in blanks_of(own)]
+    used = own_functions(function)
+    failed = cell_that_failed(used)
+    if failed is not None:
+        return failed
+    blanks = [blank for own in used for blank in blanks_of(own)]
     if not blanks:
         return None
+    beside = [own for own in functions_beside(used[0]) if own not in used]
+    blanks = [blank for own in beside for blank in blanks_of(own)] + blanks
     count = len(blanks)
     shown = "\n".join(blanks[: 2 * SHOWN] + [f"… and {count - 2 * SHOWN} more"] * (count > 2 * SHOWN))
     lines = "1 blank is" if count == 1 else f"{count} lines with blanks are"
@@ -33,14 +44,44 @@ def before_running(function) -> Finding | None:
     )
 
 
+def cell_that_failed(functions: list[FunctionType]) -> Finding | None:
+    """Return the finding that the cell of an answer ended in an error when it last ran, so that it defined nothing.
+
+    What IPython remembers tells it: a later cell has the same `def`, the function comes from an earlier one.
+    """
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    if shell is None or shell.history_manager is None:
+        return None
+    cells = list(shell.history_manager.input_hist_parsed)
+    for function in functions:
+        begins = re.compile(rf"^def {function.__name__}\b", re.MULTILINE)
+        last = max((number for number, text in enumerate(cells) if begins.search(text)), default=0)
+        source = "".join(linecache.getlines(function.__code__.co_filename))
+        if source and last and source.strip() != cells[last].strip() and ended_in_error(shell, last):
+            return Finding(
+                "not-run",
+                f"the answer's cell did not run: its last run ended in an error, so `{function.__name__}` is still the "
+                "function of an earlier run.",
+                "mend what the message below that cell says, run the cell again, then this one.",
+            )
+    return None
+
+
+def ended_in_error(shell, number: int) -> bool:
+    """Return whether a cell of IPython's history, by its number, is known to have ended in an error."""
+    try:
+        compile(shell.history_manager.input_hist_parsed[number], "cell", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
+        return True
+    return number in getattr(shell.history_manager, "exceptions", {})  # IPython 9 keeps them
+
+
 def own_functions(function) -> list[FunctionType]:
     """Return the answer, and the kernels and functions of the same module or notebook that it uses."""
     found: list[FunctionType] = []
     pending = [function]
     while pending:
-        candidate = pending.pop(0)
-        while not isinstance(candidate, FunctionType) and hasattr(candidate, "fn"):  # jit, autotune, heuristics
-            candidate = candidate.fn
+        candidate = undecorated(pending.pop(0))
         if not isinstance(candidate, FunctionType) or candidate in found:
             continue
         if found and candidate.__module__ != found[0].__module__:
@@ -50,6 +91,26 @@ def own_functions(function) -> list[FunctionType]:
             candidate.__globals__[name] for name in candidate.__code__.co_names if name in candidate.__globals__
         ]
     return found
+
+
+def undecorated(value):
+    """Return the function under a kernel's decorators (jit, autotune, heuristics), and anything else as it is."""
+    for _ in range(LAYERS):
+        if isinstance(value, FunctionType) or not hasattr(value, "fn"):
+            break
+        value = value.fn
+    return value
+
+
+def functions_beside(function: FunctionType) -> list[FunctionType]:
+    """Return the kernels and functions of an answer's cell; of a file, those whose names begin with the answer's.
+
+    A host function whose body is still a blank names no kernel.
+    """
+    file, name = function.__code__.co_filename, function.__name__
+    values = [undecorated(value) for value in function.__globals__.values()]
+    found = [value for value in values if isinstance(value, FunctionType) and value.__code__.co_filename == file]
+    return [value for value in found if in_cell(file) or value.__name__.startswith(name)]
 
 
 def blanks_of(function: FunctionType) -> list[str]:

@@ -1,8 +1,10 @@
 """The checker, tested with answers that must pass and answers that must fail, each for its own reason."""
 
 import inspect
+import linecache
 import os
 import signal
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -674,6 +676,54 @@ def test_blanks_are_named_without_running(tmp_path):
     assert verdict.reason == "blank"
     assert [f"line {n}" in verdict.message for n in (4, 5, 6, 7, 10)] == [False, False, True, True, True]
     assert judge(SCALE_ADD, names["empty"]).reason == "blank"
+
+
+@pytest.mark.parametrize("file", ["answer.py", "/tmp/ipykernel_7/1234.py"], ids=["file", "cell"])
+def test_blanks_of_a_kernel_are_named_though_the_host_function_is_one_blank(tmp_path, monkeypatch, file):
+    source = "def answer_kernel(x_ptr):\n    ____\n\n\ndef answer(x, y, alpha):\n    ____\n"
+    others = "def answer_of_before():\n    ____\n"
+    names = {"__name__": "answer"}
+    for name, text in ((str(tmp_path / file), source), ("<another cell>", others)):
+        monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+        exec(compile(text, name, "exec"), names)
+    verdict = judge(SCALE_ADD, names["answer"])
+    assert verdict.message.startswith("2 lines with blanks are still to be filled in:"), str(verdict)
+    assert "line 2: `____`" in verdict.message and "line 6: `____`" in verdict.message
+
+
+CELLS = {  # what a learner runs after a cell that is right, whether in a notebook's kernel, and what the check says
+    "a syntax error": ("def answer(x:\n    return x\n", "its last run ended in an error"),
+    "a syntax error in the kernel": ("@jit\ndef answer_kernel(x):\n    return (x\n", "`answer_kernel` is still"),
+    "an error before the function": ("nothing_of_that_name\ndef answer(x):\n    return x\n", "`answer` is still"),
+    "another cell with an error": ("def another(x:\n", "passed"),
+    "an error, then a right cell": ("def answer(x:\n", "passed"),
+    "the function by its other name": ("def answer(x):\n    return 1\nanswer = first\n", "passed"),
+}
+FIRST_CELL = "def answer_kernel(x):\n    return x\ndef answer(x):\n    return answer_kernel(x)\nfirst = answer\n"
+JUDGED = """
+from lab.check.blanks import before_running
+found = before_running(answer)
+print(found.message if found else 'passed')
+"""
+IN_SHELL = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance()
+shell.history_manager.enabled = False
+for cell in {cells!r}:
+    shell.run_cell(cell, store_history=True)
+"""
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_an_answer_whose_cell_did_not_run_is_not_judged(name):
+    second, words = CELLS[name]
+    again = [FIRST_CELL] if name == "an error, then a right cell" else []
+    script = IN_SHELL.format(cells=[FIRST_CELL, second, *again, JUDGED])
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=Path(__file__).parents[2]
+    )
+    assert words in done.stdout.splitlines()[-1], done.stdout + done.stderr
 
 
 @on_cpu
