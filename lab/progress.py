@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lab import notebook as notebooks
 from lab.generate import answers_of, blank_form, is_withheld, put_answers, read_script, solved_source
 from lab.notebook import ROOT, CourseError, back_up, replace, state_folder
-from lab.task import Card, Exercise, command, exercises, find_card, find_exercise, spelt
+from lab.task import Card, Exercise, command, exercises, find_card, find_exercise, matching, spelt, without_path
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -59,8 +59,9 @@ def write_state(state: dict[str, dict[str, Any]]) -> None:
 def record(task: str, answer: str = "") -> None:
     """Note that the learner's `answer` (its source) to `task` passed."""
     state = read_state()
-    state["passed"][task] = {
-        "points": find_card(task).points,
+    card = find_card(task)
+    state["passed"][card.name] = {
+        "points": card.points,
         "when": datetime.now().astimezone().isoformat(timespec="seconds"),
         "answer": hashlib.sha256(answer.encode()).hexdigest(),
     }
@@ -73,6 +74,7 @@ def record(task: str, answer: str = "") -> None:
 def hint(task: str, every: bool = False) -> None:
     """Print the next hint for a task: a question first, a nudge second, the answer's shape third; all with `every`."""
     card = find_card(task)
+    task = card.name
     state = read_state()
     tier = len(card.hints) if every else min(state["hints"].get(task, 0) + 1, len(card.hints))
     for number in range(1 if every else tier, tier + 1):
@@ -126,18 +128,18 @@ def progress() -> None:
 def reset(name: str) -> None:
     """Put back the blanks of an exercise or of one task, after a backup; say where that is. Raises CourseError."""
     exercise = find_exercise(name)
-    tasks = [card.name for card in exercise.cards if card.name == name]
+    meant = matching(without_path(name), [card.name for card in exercise.cards])
     fresh = blank_form(exercise)
-    if tasks and exercise.path.exists():
+    if meant and exercise.path.exists():
         notebook = read_to_change(exercise)
-        if put_answers(notebook, {name: answers_of(fresh)[name]}):
+        if put_answers(notebook, {meant: answers_of(fresh)[meant]}):
             raise CourseError(
-                f"{exercise.path} has lost the answer cell of `{name}`. {spelt('reset', exercise.name)} restores "
+                f"{exercise.path} has lost the answer cell of `{meant}`. {spelt('reset', exercise.name)} restores "
                 "every cell, and keeps what you wrote in a backup."
             )
         fresh = notebook
     backup = replace(exercise.path, notebooks.text_of(fresh))
-    print(f"{tasks[0] if tasks else exercise.name} is blank again in {exercise.path.relative_to(ROOT)}.")
+    print(f"{meant or exercise.name} is blank again in {exercise.path.relative_to(ROOT)}.")
     if backup:
         print(f"What you had written is kept in {backup}")
     print("Is the notebook open in JupyterLab? Then choose File → Reload Notebook from Disk.")
@@ -156,6 +158,7 @@ def read_to_change(exercise: Exercise) -> "NotebookNode":
 def solution(task: str, anyway: bool = False) -> None:
     """Print a solution of a task that is passed, or of any with `anyway`."""
     card = find_card(task)
+    task = card.name
     state = read_state()
     if task not in state["passed"] and not anyway:
         shown = state["hints"].get(task, 0)

@@ -9,7 +9,7 @@ import functools
 import importlib
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,8 @@ from lab.notebook import ROOT, CourseError, in_notebook
 
 if TYPE_CHECKING:
     import torch
+
+LONGEST = 60  # letters of a name that a message repeats
 
 
 class UnknownTask(CourseError, LookupError):
@@ -112,30 +114,69 @@ def exercises() -> list[Exercise]:
 
 
 def find_exercise(name: str) -> Exercise:
-    """Return the exercise called `name`: its stem, its file's name or path, or one of its tasks. Raises UnknownTask."""
-    key = Path(str(name)).name.removesuffix(".ipynb").removesuffix(".py")
+    """Return the exercise called `name`: its stem, its file's name or path, or one of its tasks. Raises UnknownTask.
+
+    Names are found in either case, and with "-" for "_".
+    """
+    key = without_path(name)
     known = {}
     for exercise in exercises():
         known |= {card.name: exercise for card in exercise.cards}
         known |= {exercise.stem: exercise, exercise.name: exercise}
-    if key not in known:
+    meant = matching(key, known)
+    if meant is None:
         raise UnknownTask(unknown("exercise or task", key, known))
-    return known[key]
+    return known[meant]
+
+
+def without_path(name: object) -> str:
+    """Return a name as it is, and of a path the file's name without its ending."""
+    return re.sub(r"\.(ipynb|py)$", "", Path(asked(name)).name, flags=re.IGNORECASE)
 
 
 def find_card(name: str) -> Card:
-    """Return what can be told of the task called `name`. Raises UnknownTask, naming the closest."""
+    """Return what can be told of the task called `name`, in either case and with "-" for "_".
+
+    Raises UnknownTask, naming the closest.
+    """
     cards = {card.name: card for exercise in exercises() for card in exercise.cards}
-    if name not in cards:
+    meant = matching(name, cards)
+    if meant is None:
         raise UnknownTask(unknown("task", name, cards))
-    return cards[name]
+    return cards[meant]
 
 
-def unknown(kind: str, name: str, known: dict[str, Any]) -> str:
+def matching(name: object, known: Iterable[str]) -> str | None:
+    """Return the one of the known names that is meant: the same, or the only one that differs in case and in "-"."""
+    text = asked(name)
+    alike = [each for each in known if folded(each) == folded(text)]
+    return text if text in alike else alike[0] if len(alike) == 1 else None
+
+
+def folded(name: str) -> str:
+    """Return a name as it is compared with others."""
+    return name.strip().casefold().replace("-", "_")
+
+
+def asked(name: object) -> str:
+    """Return what was given as a name, as text; its type where it has none."""
+    if isinstance(name, str):
+        return name
+    from lab.words import text_of
+
+    return text_of(name) or type(name).__name__
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """Return the sentence that says `name` does not exist and which name comes closest."""
-    closest = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
-    question = f" Did you mean `{closest[0]}`?" if closest else ""
-    return f"There is no {kind} called `{name}`.{question} {spelt('progress')} lists them all."
+    from lab.words import one_line
+
+    text = asked(name)
+    text = one_line(text if len(text) <= LONGEST else f"{text[:LONGEST]}…")
+    names = {folded(each): each for each in known}
+    closest = difflib.get_close_matches(folded(text), names, n=1, cutoff=0.0)
+    question = f" Did you mean `{names[closest[0]]}`?" if closest else ""
+    return f"There is no {kind} called `{text}`.{question} {spelt('progress')} lists them all."
 
 
 def spelt(verb: str, name: str = "", option: str = "") -> str:
@@ -156,8 +197,8 @@ def command() -> str:
 
 def find_task(name: str) -> Task:
     """Return the task called `name`, with its reference and cases; imports torch. Raises UnknownTask."""
-    find_card(name)
-    return importlib.import_module(f"solutions.{find_exercise(name).stem}").TASKS[name]
+    task = find_card(name).name
+    return importlib.import_module(f"solutions.{find_exercise(task).stem}").TASKS[task]
 
 
 def wrong(task: str, *, reason: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

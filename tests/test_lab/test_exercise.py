@@ -75,7 +75,61 @@ def test_an_unknown_task_names_the_closest():
         find_task("scale_ad")
 
 
-@pytest.mark.parametrize("name", ["vector_add", "01_vector_add", "exercises/01_vector_add.ipynb", "row_add"])
+@pytest.mark.parametrize("name", ["SCALE_ADD", "Scale_Add", "scale-add", " scale_add "])
+def test_a_task_is_found_in_either_case_and_with_hyphens(course: Path, capsys: pytest.CaptureFixture, name: str):
+    assert find_card(name).name == find_task(name).name == TASK
+    hint(name)
+    hint(TASK)
+    first, second, _ = find_card(TASK).hints
+    assert capsys.readouterr().out == f"Hint 1 of 3: {first}\nHint 2 of 3: {second}\n"
+    record(name)
+    solution(name)
+    assert json.loads((course / ".tile" / "progress.json").read_text())["passed"].keys() == {TASK}
+
+
+@pytest.mark.parametrize("name", ["SCALE-ADD", "exercises/scale_add", "scale_add.py"])
+def test_a_reset_by_another_spelling_is_of_that_task_alone(course: Path, name: str):
+    path = course / "exercises" / "01_vector_add.ipynb"
+    write_answer(path, TASK, "mine")
+    write_answer(path, "row_add", "also mine")
+    reset(name)
+    answers = read_answers(path)
+    assert answers["row_add"] == "also mine" and answers[TASK] != "mine"
+
+
+def test_of_two_names_that_differ_in_case_the_exact_one_is_meant():
+    assert task.matching("Add", ["add", "Add"]) == "Add"
+    assert task.matching("ADD", ["add", "Add"]) is None
+
+
+class Mute:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        (10**400, "1000"),
+        (10**5000, "`int`"),
+        (["scale_add"], "Did you mean `scale_add`"),
+        (Mute(), "`Mute`"),
+        (None, "`None`"),
+        ("", "``"),
+        ("a\x1b[31m", "`a·[31m`"),
+        ("SCALE_AD", "Did you mean `scale_add`"),
+    ],
+    ids=["long", "endless", "list", "mute", "none", "empty", "escape", "capitals"],
+)
+@pytest.mark.parametrize("ask", [hint, reset, solution, find_task])
+def test_odd_names_end_in_one_sentence(course: Path, ask, name, told: str):
+    with pytest.raises(UnknownTask) as refused:
+        ask(name)
+    assert told in str(refused.value) and "tile progress" in str(refused.value)
+    assert len(str(refused.value)) < 250
+
+
+@pytest.mark.parametrize("name", ["vector_add", "01-Vector-Add", "exercises/01_VECTOR_ADD.IPYNB", "row_add"])
 def test_an_exercise_answers_to_several_names(name: str):
     assert find_exercise(name).stem == STEM
 
