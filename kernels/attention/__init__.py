@@ -16,6 +16,7 @@ from .decode import attention_decode, suits_decode
 from .forward import attention_portable, suits_descriptors
 
 LONGEST_HEAD = 256  # elements of a head that a program holds at most
+TINIEST = 2.0**-126  # scales up to here may be 0 in fp32, or rounded to a few bits
 
 
 def visible(M: int, N: int, device: torch.device | None = None) -> torch.Tensor:
@@ -101,10 +102,12 @@ def attention(
     """
     check_inputs(q, k, v, causal, scale)
     scale = 1 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    if scale <= 0:
-        # The kernels take the largest product for the largest score: the scale must be
-        # above 0.
-        q, scale = (-q, -scale) if scale < 0 else (q * 0, 1.0)
+    # The kernels take the largest product for the largest score: the scale must be
+    # above 0, in fp32 as well.
+    if scale < 0:
+        q, scale = -q, -scale
+    if scale <= TINIEST:
+        q, scale = q * 0, 1.0
     if wants_gradient(q, k, v):
         return Attention.apply(q, k, v, causal, scale)
     return attention_forward(laid_out(q), laid_out(k), laid_out(v), causal, scale)[0]

@@ -59,15 +59,15 @@ def attention_part_kernel(
     part, bh = tl.program_id(0), tl.program_id(1)
     b, h_kv = (bh // heads_kv).to(tl.int64), (bh % heads_kv).to(tl.int64)
     rows = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    head, query = h_kv * heads_per_kv + rows // M, rows % M
+    # Widen before multiplying: a query times its stride can pass 2**31.
+    head, query = h_kv * heads_per_kv + rows // M, (rows % M).to(tl.int64)
     offs_d = tl.arange(0, BLOCK_D)
     mask_m, mask_d = (rows < heads_per_kv * M)[:, None], (offs_d < D)[None, :]
     q_offsets = b * stride_qb + head * stride_qh + query * stride_qm
     q_ptrs = q_ptr + q_offsets[:, None] + offs_d[None, :]
     q = tl.load(q_ptrs, mask=mask_m & mask_d, other=0.0)
-    seen = (
-        query + (N - M) + 1 if IS_CAUSAL else query * 0 + N
-    )  # each row sees the keys below
+    # Each row sees the keys before this one.
+    seen = query + (N - M) + 1 if IS_CAUSAL else query * 0 + N
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     row_sum = tl.zeros((BLOCK_M,), tl.float32)
     row_max = tl.full((BLOCK_M,), -float("inf"), tl.float32)

@@ -144,6 +144,8 @@ CASES = [
     Case("an integer for a scale", heads(1, 1, 20, 20, 16, False, 1)),
     Case("a scale below 0", heads(1, 1, 20, 20, 16, True, -0.5)),
     Case("a scale of 0: all keys weigh the same", heads(1, 1, 20, 20, 16, True, 0.0)),
+    Case("a scale that is 0 in fp32", heads(1, 1, 20, 20, 16, True, 1e-46)),
+    Case("a scale below 0 that is 0 in fp32", heads(1, 1, 20, 20, 16, True, -1e-46)),
     Case("all scores the same", changed(lambda q, k, v: (0 * q, k, v), 1, 1, 20, 20, 16)),
     Case("the largest score last", changed(lambda q, k, v: (q, put(k, 9.0, 0, 0, -1), v), 1, 1, 16, 40, 16)),
     Case("scores far below 0", changed(lambda q, k, v: (q.abs(), -k.abs() - 9, v), 1, 1, 16, 40, 16, kv=1)),

@@ -26,6 +26,7 @@ from kernels.attention.hopper import DTYPES
 from kernels.launch import tensor_spec
 from lab.compiler import TARGETS, compiled
 from lab.device import DEVICE, ON_CPU
+from lab.trace import trace
 
 
 @pytest.fixture(autouse=True)
@@ -173,3 +174,20 @@ def test_compiles_without_spills(D, rows, target, monkeypatch):
         attention_merge_kernel, part, part[..., 0], q, part[..., 0], 4, D, 4, blocks[2], target=target, num_warps=4
     )
     assert code.spills == 0
+
+
+@pytest.mark.skipif(not ON_CPU, reason="only the machine on the CPU can be traced")
+def test_no_offset_of_a_query_wraps_past_two_to_the_31():
+    """Bytes, of which only those that are read are ever touched."""
+    M, D, stride = 16, 32, 150_000_000
+    q = torch.empty((M - 1) * stride + D, dtype=torch.float8_e5m2).as_strided((1, 1, M, D), (0, 0, stride, 1))
+    k = torch.zeros(1, 1, 32, D).to(torch.float8_e5m2)
+    parts = torch.empty(1, 1, 1, M, D)
+    strides = (stride for t in (q, k, k) for stride in t.stride()[:3])
+    with trace() as t:
+        attention_part_kernel[(1, 1, 1)](
+            q, k, k, parts, parts[..., 0].clone(), 0.1, 1, 1, M, 32, 32, *strides,
+            D=D, IS_CAUSAL=False, BLOCK_M=16, BLOCK_N=32, BLOCK_D=D,
+        )  # fmt: skip
+    (access,) = [one for one in t.launches[0].accesses if one.tensor == "q_ptr"]
+    assert int(access.offsets[access.mask].max()) == (M - 1) * stride + D - 1
