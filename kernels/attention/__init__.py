@@ -222,7 +222,7 @@ def check_tensor(name: str, t, q) -> None:
         raise ValueError(f"q, k and v must be on one device, and {found}")
     if t.dtype != q.dtype or t.dtype not in DTYPES:
         wanted = f"one dtype of {', '.join(map(str, DTYPES))}"
-        found = f"{name} has {t.dtype}, q {q.dtype}"
+        found = f"{name} has {t.dtype}" + f", q {q.dtype}" * (t.dtype != q.dtype)
         raise ValueError(f"q, k and v must have {wanted}, and {found}")
 
 

@@ -591,7 +591,7 @@ REFUSED = {
     "a long head": ((Q.repeat(1, 1, 1, 17), K.repeat(1, 1, 1, 17), K.repeat(1, 1, 1, 17)), ValueError, "not 272"),
     "an empty head": ((Q[..., :0], K[..., :0], K[..., :0]), ValueError, "1 to 256 elements, not 0"),
     "fp16 and fp32": ((Q.half(), K, K), ValueError, "k has torch.float32, q torch.float16"),
-    "fp64": ((Q.double(), K.double(), K.double()), ValueError, "q has torch.float64"),
+    "fp64": ((Q.double(), K.double(), K.double()), ValueError, "q has torch.float64$"),
     "devices": ((Q, K.to("meta"), K), ValueError, "k on meta"),
     "sparse": ((Q, K, K.to_sparse()), ValueError, "v is torch.sparse_coo"),
     "causal as a number": ((Q, K, K, 1), TypeError, "causal must be True or False, not a int"),
