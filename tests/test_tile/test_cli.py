@@ -225,6 +225,7 @@ def test_an_update_that_fails_leaves_the_answers_and_says_how_to_go_on(courses: 
         advice = "git checkout -- FILE"
     elif trouble == "no git":
         shutil.rmtree(courses.mine / ".git")
+        advice = "Clone the course into a folder of its own"
     courses.change(courses.mine, "scale_add", "mine = 1")
     before = (courses.mine / EXERCISE).read_bytes()
     done = tile("update", course=courses.mine, GIT_CEILING_DIRECTORIES=str(courses.mine.parent))
@@ -232,6 +233,128 @@ def test_an_update_that_fails_leaves_the_answers_and_says_how_to_go_on(courses: 
     assert advice in done.stderr
     assert "Traceback" not in done.stderr
     assert (courses.mine / EXERCISE).read_bytes() == before
+
+
+def content_of(folder: Path) -> dict[Path, bytes]:
+    """Return every file of a folder but those of git, and git's own list of what differs from the last commit."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not {".git", "__pycache__"} & set(path.parts))
+    kept = {path.relative_to(folder): path.read_bytes() for path in paths if ".tile" not in path.parts}
+    status = subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, timeout=60)
+    return kept | {Path(".git/status"): status.stdout}
+
+
+@pytest.mark.parametrize(
+    "state, words",
+    [
+        ("detached", "(a detached HEAD).*`git switch main`"),
+        ("no upstream", "Your branch `mine` follows no branch of the course.*--set-upstream-to=origin/main"),
+        ("no remote", "no address to fetch from.*Clone the course"),
+        ("download", "not made with `git clone`.*Clone the course"),
+        ("inside another", "inside another repository, .*around.*Clone the course"),
+    ],
+)
+def test_a_copy_that_cannot_be_updated_is_told_what_it_is_and_what_to_do(courses: Courses, state: str, words: str):
+    courses.new_text()
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    around = courses.mine.parent / "around"
+    if state == "detached":
+        git(courses.mine, "checkout", "--quiet", "--detach")
+    elif state == "no upstream":
+        git(courses.mine, "checkout", "--quiet", "-b", "mine")
+    elif state == "no remote":
+        git(courses.mine, "remote", "remove", "origin")
+    else:
+        shutil.rmtree(courses.mine / ".git")
+    if state == "inside another":  # which has a newer version of its own, so that git would have something to take
+        git(courses.mine.parent, "clone", "--quiet", str(courses.published), str(around))
+        git(around, "reset", "--quiet", "--hard", "HEAD~1")
+        courses.mine = courses.mine.rename(around / "my course")
+    before = content_of(around if around.exists() else courses.mine)
+    done = tile("update", course=courses.mine, GIT_CEILING_DIRECTORIES=str(courses.published.parent))
+    assert done.returncode == 1
+    assert re.search(words.replace("(", r"\(").replace(")", r"\)"), done.stderr), done.stderr
+    assert "Nothing was changed." in done.stderr and "fatal:" not in done.stderr
+    assert content_of(around if around.exists() else courses.mine) == before
+    assert not courses.backups()
+
+
+def test_update_stays_in_its_own_repository_whatever_the_environment_says(courses: Courses, tmp_path: Path):
+    git(tmp_path, "clone", "--quiet", str(courses.published), "other")
+    courses.new_text()
+    before = content_of(tmp_path / "other")
+    done = tile("update", course=courses.mine, GIT_DIR=str(tmp_path / "other" / ".git"))
+    assert done.returncode == 0, done.stderr
+    assert content_of(tmp_path / "other") == before
+    assert (courses.mine / EXERCISE).read_bytes() == (courses.published / EXERCISE).read_bytes()
+
+
+def with_git(folder: Path, command: str, script: str) -> dict[str, str]:
+    """Return an environment in which one of git's commands is a shell script, that knows the real one as $GIT."""
+    wrapper = folder / "bin" / "git"
+    wrapper.parent.mkdir()
+    wrapper.write_text(
+        f'#!/bin/sh\nGIT={shutil.which("git")}\nif [ "$1" = {command} ]; then\n{script}\nfi\nexec "$GIT" "$@"\n'
+    )
+    wrapper.chmod(0o755)
+    return {"PATH": f"{wrapper.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    "says, words",
+    [
+        ("ssh: Could not resolve hostname course.org: Name or service not known", "server cannot be reached"),
+        ("fatal: unable to access 'https://c.org/': Failed to connect to c.org port 443", "server cannot be reached"),
+        ("error: cannot open '.git/FETCH_HEAD': Read-only file system", r"cannot be written \(Read-only file system\)"),
+        ("fatal: write error: No space left on device", r"cannot be written \(No space left on device\)"),
+        ("error: cannot open '.git/FETCH_HEAD': Permission denied", r"cannot be written \(Permission denied\)"),
+        ("git@c.org: Permission denied (publickey).", "could not be fetched.*\n.*publickey"),
+        ("fatal: repository 'https://c.org/' not found", "holds no course now.*git remote set-url"),
+    ],
+)
+def test_what_keeps_a_fetch_from_coming_has_its_own_sentence(courses: Courses, tmp_path: Path, says: str, words: str):
+    courses.new_text()
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    before = content_of(courses.mine)
+    done = tile("update", course=courses.mine, **with_git(tmp_path, "fetch", f'echo "{says}" >&2; exit 128'))
+    assert done.returncode == 1
+    assert re.search(words, done.stderr) and "try again" in done.stderr, done.stderr
+    assert "Nothing was changed." in done.stderr
+    assert content_of(courses.mine) == before
+
+
+FULL = "echo 'error: unable to write file: No space left on device' >&2; exit 128"
+
+
+@pytest.mark.parametrize(
+    "command, script",
+    [
+        ("checkout", f'[ "$2" = HEAD ] && {{ {FULL}; }}'),
+        ("merge", f'"$GIT" show "@{{upstream}}:exercises/01_vector_add.ipynb" > lab/words.py; rm lab/show.py; {FULL}'),
+        ("merge", f'"$GIT" checkout --quiet "@{{upstream}}" -- new.py lab/words.py; {FULL}'),
+        ("merge", '"$GIT" "$@"; mkdir "exercises/.01_vector_add.ipynb.$PPID"; exit 0'),
+    ],
+    ids=["checkout", "half a merge", "half a merge, staged", "answers"],
+)
+def test_a_disk_that_fills_up_on_the_way_leaves_every_file_as_it_was(
+    courses: Courses, tmp_path: Path, command: str, script: str
+):
+    for name in ("new.py", "lab/words.py", "lab/show.py"):
+        with open(courses.published / name, "a") as file:
+            file.write("# newer\n")
+    courses.new_text()
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    chapter = courses.mine / "notebooks" / "01_vector_add.ipynb"
+    chapter.unlink()
+    (courses.mine / "lab" / "plots" / "figure.py").write_text("# mine\n")
+    before = content_of(courses.mine)
+    done = tile("update", course=courses.mine, **with_git(tmp_path, command, script))
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr and "Your copy is as it was." in done.stderr, done.stderr
+    assert "is back in" not in done.stdout
+    assert content_of(courses.mine) == before
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0, done.stderr
+    assert answers_of(notebook.read(courses.mine / EXERCISE))["scale_add"] == "mine = 1"
 
 
 def test_update_replaces_a_damaged_exercise_and_keeps_it(courses: Courses):
