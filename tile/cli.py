@@ -1,5 +1,7 @@
 """The command line: `tile …`."""
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from lab import notebook
 from lab import progress as learner
 from lab.generate import generate as write_exercise
 from lab.notebook import ROOT, CourseError
-from lab.task import exercises, find_exercise
+from lab.task import exercises, find_exercise, matching
 
 JUPYTERLAB = (
     "-y",  # stops at the first Ctrl-C
@@ -28,17 +30,40 @@ JUPYTERLAB = (
     # Without it every kernel warns that others on this machine could listen.
     "--KernelManager.transport_encryption=auto",
 )
+LONGEST_PATH = 200  # letters of a path that a message repeats
 
 
 class Commands(typer.core.TyperGroup):
-    """Shows what a person can put right as one message instead of a traceback."""
+    """Shows what a person can put right as one message instead of a traceback, on terminals of few letters too."""
+
+    def main(self, *arguments, **named) -> object:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        return super().main(*arguments, **named)
 
     def invoke(self, context: typer.Context) -> object:
         try:
             return super().invoke(context)
         except CourseError as error:
-            typer.echo(str(error), err=True)
+            print(error, file=sys.stderr)
             raise typer.Exit(1) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # the reader, such as `head`, has seen enough
+                raise
+            print(refused_by_system(error), file=sys.stderr)
+            raise typer.Exit(1) from None
+
+
+def refused_by_system(error: OSError) -> str:
+    """Return the sentence that says what the system refuses, and what to do."""
+    from lab.words import one_line, text_of
+
+    reason = error.strerror or text_of(error) or type(error).__name__
+    file = one_line(text_of(error.filename or ""))
+    file = file if len(file) <= LONGEST_PATH else f"{file[:LONGEST_PATH]}…"
+    what = f"{file} cannot be read or written" if file else "The system refuses"
+    return f"{what}: {reason}. Name another file or folder, free some space, or make it accessible."
 
 
 app = typer.Typer(
@@ -55,7 +80,7 @@ TaskName = Annotated[str, typer.Argument(help="A task, such as scale_add.", meta
 @app.command()
 def lab(
     browser: Annotated[bool, typer.Option(help="Open a browser.")] = True,
-    port: Annotated[int, typer.Option(help="The port to try first.")] = 8888,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to try first.")] = 8888,
     ip: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 in a container.")] = "127.0.0.1",
 ) -> None:
     """Start JupyterLab at your next page, print its address, and stay until Ctrl-C."""
@@ -91,7 +116,7 @@ def trust(path: Path) -> None:
     try:
         NotebookNotary().sign(notebook.read(path))
     except (CourseError, OSError) as error:
-        typer.echo(f"{path.name} is not trusted, so its figures will not move until it is run: {error}", err=True)
+        print(f"{path.name} is not trusted, so its figures will not move until it is run: {error}", file=sys.stderr)
 
 
 @app.command()
@@ -135,7 +160,9 @@ def update() -> None:
 @app.command()
 def new(
     stem: Annotated[str, typer.Argument(help="The name of the operation, such as vector_add.", metavar="STEM")],
-    chapter: Annotated[int | None, typer.Option(help="The number; the next free one when left out.")] = None,
+    chapter: Annotated[
+        int | None, typer.Option(min=1, max=99, help="The number; the next free one when left out.")
+    ] = None,
 ) -> None:
     """Make the skeleton of a chapter in every room (for authors)."""
     from tile.new import new
@@ -199,11 +226,12 @@ def measure(
 
 def parse_points(given: list[str]) -> dict[str, float]:
     """Return task → points of words such as "scale_add=2.5". Raises CourseError for anything else."""
+    known = [card.name for exercise in exercises() for card in exercise.cards]
     points = {}
     for word in given:
         task, sign, worth = word.partition("=")
         try:
-            points[task] = float(worth)
+            points[matching(task, known) or task] = float(worth)
         except ValueError:
             raise CourseError(f"`{word}` is no task and its points: write `--points scale_add=2.5`.") from None
     return points
@@ -238,7 +266,7 @@ def grade(
     out: Annotated[Path, typer.Option(help="Where gradebook, marks and feedback go.")],
     no_sandbox: Annotated[bool, typer.Option("--no-sandbox", help="Run submissions with all your rights.")] = False,
     scheduler: Annotated[str | None, typer.Option(help="A Dask scheduler's address; else all cores here.")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="How many to grade at once here.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, max=1024, help="How many to grade at once here.")] = None,
 ) -> None:
     """Grade what a class handed in; go on where it stopped (for teachers)."""
     from classroom import console

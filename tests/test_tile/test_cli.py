@@ -16,8 +16,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from classroom import console
+from classroom.gradebook import Gradebook
+from classroom.result import Result
 from lab import notebook
 from lab.generate import answers_of, put_answers, read_answers
+from lab.task import exercises, find_card
 from tile import cli
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +54,56 @@ def test_a_mistake_is_one_message_and_a_status():
     assert result.exit_code == 1
     assert "Did you mean `scale_add`?" in result.output
     assert "Traceback" not in result.output
+
+
+def test_a_task_is_found_in_capitals():
+    points = cli.parse_points(["SCALE-ADD=2.5", "unheard_of=1"])
+    assert points == {"scale_add": 2.5, "unheard_of": 1.0}
+
+
+LARGE = "1" + "0" * 400
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("lab", "--port", LARGE), "Invalid value for '--port'"),
+        (("new", "twice_it", "--chapter", LARGE), "Invalid value for '--chapter'"),
+        (
+            ("grade", "in", "--assignment", "vector_add", "--out", "out", "--workers", LARGE),
+            "Invalid value for '--workers'",
+        ),
+        (("lab", "--port", "1" * 5000), "Invalid value for '--port'"),
+        (("assign", "vector_add", "--out", "out", "--points", f"scale_add={LARGE}"), "cannot be worth inf points"),
+        (("execute", LONG), "cannot be read or written: File name too long."),
+        (("grades", LONG), "cannot be read or written: File name too long."),
+        (("hint", LONG), "There is no task called"),
+    ],
+)
+def test_odd_arguments_end_in_a_sentence(arguments: tuple[str, ...], words: str):
+    result = CliRunner().invoke(cli.app, arguments)
+    assert result.exit_code and isinstance(result.exception, SystemExit), result.exception
+    told = re.sub(r"[\s│]+", " ", result.output)  # without the frame and the wrapping
+    assert words in told and "Traceback" not in told
+
+
+def test_an_error_of_the_system_without_words_has_a_sentence_too():
+    assert cli.refused_by_system(OSError()).startswith("The system refuses: OSError.")
+
+
+def test_a_terminal_of_ascii_alone_gets_every_page(tmp_path: Path):
+    """Ada's name, the hint's and the histogram's characters are not in ASCII."""
+    with Gradebook(tmp_path / console.GRADEBOOK) as book:
+        book.record(Result("Ada Lovelace, née Byron", "01_vector_add", "d", "d", 1.0, 2.0, ()))
+    ascii_only = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    hints = [("hint", card.name, "--all") for exercise in exercises() for card in exercise.cards]
+    odd = [hint for hint in hints if not "".join(find_card(hint[1]).hints).isascii()]
+    for arguments in [("--help",), ("progress",), *odd[:2], ("grades", str(tmp_path)), ("hint", "…")]:
+        done = tile(*arguments, **ascii_only, TILE_STATE=str(tmp_path))
+        assert done.returncode == (arguments[-1] == "…"), done.stderr
+        assert "UnicodeEncodeError" not in done.stderr and (done.stdout + done.stderr).isascii()
+    assert "Ada Lovelace, n?e Byron" in tile("grades", str(tmp_path), **ascii_only, COLUMNS="160").stdout
 
 
 def test_light_commands_start_at_once(tmp_path: Path):
