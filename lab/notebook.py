@@ -56,14 +56,17 @@ def parse(text: str, path: Path) -> "NotebookNode":
     try:
         notebook = nbformat.reads(text, as_version=4)
         nbformat.validate(notebook)
-    except (ValueError, TypeError, AttributeError, nbformat.ValidationError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, nbformat.ValidationError) as error:
         raise damaged(path, error) from None
     return notebook
 
 
 def damaged(path: Path, error: Exception) -> NotebookError:
     """Return the error that says a file is no notebook."""
-    return NotebookError(f"{path} is damaged and cannot be read as a notebook ({str(error).splitlines()[0]}).")
+    from lab.words import text_of
+
+    reason = next(iter(text_of(error).splitlines()), "") or type(error).__name__
+    return NotebookError(f"{path} is damaged and cannot be read as a notebook ({reason}).")
 
 
 def text_of(notebook: "NotebookNode") -> str:

@@ -24,12 +24,15 @@ def read_state() -> dict[str, dict[str, Any]]:
     path = state_folder() / "progress.json"
     try:
         state = json.loads(path.read_text(encoding="utf-8"))
-        return {"passed": dict(state["passed"]), "hints": {task: int(tier) for task, tier in state["hints"].items()}}
+        return {
+            "passed": dict(state["passed"]),
+            "hints": {task: max(0, int(tier)) for task, tier in state["hints"].items()},
+        }
     except FileNotFoundError:
         pass
     except OSError as error:
         print(f"{path} cannot be read: {error.strerror}. Make it readable to see your progress.", file=sys.stderr)
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         set_aside(path)
     return {"passed": {}, "hints": {}}
 

@@ -102,7 +102,7 @@ def test_of_two_names_that_differ_in_case_the_exact_one_is_meant():
     assert task.matching("ADD", ["add", "Add"]) is None
 
 
-class Mute:
+class Mute(Exception):
     def __str__(self):
         raise RuntimeError("no text")
 
@@ -196,7 +196,17 @@ def test_a_recorded_pass_shows_and_leads_on(course: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"passed": 3, "hints": {}}', '{"passed": {}, "hints": {"scale_add": "x"}}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"passed": 3, "hints": {}}',
+        '{"passed": {}, "hints": {"scale_add": "x"}}',
+        '{"passed": {}, "hints": {"scale_add": Infinity}}',
+        "[" * 100_000,
+    ],
+    ids=range(7),
 )
 def test_damaged_progress_is_kept_aside(course: Path, capsys: pytest.CaptureFixture, text: str):
     path = course / ".tile" / "progress.json"
@@ -207,6 +217,26 @@ def test_damaged_progress_is_kept_aside(course: Path, capsys: pytest.CaptureFixt
     assert "damaged" in capsys.readouterr().err
     (kept,) = (course / ".tile" / "backups").rglob("progress.json")
     assert kept.read_text() == text
+
+
+def test_a_negative_count_of_hints_counts_as_none(course: Path, capsys: pytest.CaptureFixture):
+    path = course / ".tile" / "progress.json"
+    path.parent.mkdir()
+    path.write_text('{"passed": {}, "hints": {"scale_add": -7}}')
+    hint(TASK)
+    assert capsys.readouterr().out.startswith("Hint 1 of 3: ")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"cells": ' + "1" * 5000 + "}"], ids=["deep", "long number"])
+def test_odd_notebooks_are_damaged_ones(course: Path, text: str):
+    (course / "odd.ipynb").write_text(text)
+    with pytest.raises(notebook.NotebookError, match="odd.ipynb is damaged and cannot be read as a notebook"):
+        notebook.read(course / "odd.ipynb")
+
+
+def test_an_error_without_text_damages_no_sentence():
+    assert "(ValueError)" in str(notebook.damaged(Path("x.ipynb"), ValueError()))
+    assert "(Mute)" in str(notebook.damaged(Path("x.ipynb"), Mute()))
 
 
 def test_progress_that_cannot_be_saved_says_so_and_goes_on(course: Path, monkeypatch, capsys: pytest.CaptureFixture):
