@@ -25,6 +25,15 @@ JUPYTERLAB = (
     "--ServerApp.use_redirect_file=False",
     # A token and no password, whatever this machine is used to: the printed address then lets one in.
     "--PasswordIdentityProvider.hashed_password=",
+    # The course's files at a plain address of this machine, whatever a learner's own settings serve, and where.
+    f"--ServerApp.root_dir={ROOT}",
+    "--ServerApp.base_url=/",
+    "--ServerApp.custom_display_url=",
+    "--ServerApp.certfile=",
+    "--ServerApp.keyfile=",
+    "--ServerApp.sock=",
+    "--ServerApp.port_retries=50",
+    "--KernelSpecManager.allowed_kernelspecs=[]",
     # Settings that keep JupyterLab from asking about news and looking for updates of its own.
     f"--LabApp.app_settings_dir={Path(__file__).with_name('jupyterlab')}",
     # Without it every kernel warns that others on this machine could listen.

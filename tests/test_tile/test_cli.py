@@ -122,9 +122,15 @@ def test_text_browsers_never_take_the_terminal(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path: Path):
-    """A browser gets the printed address, whatever password and token this machine is used to."""
+    """A browser gets the printed address and the course's files, whatever settings this machine is used to."""
     folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
-    habits = {"PasswordIdentityProvider": {"hashed_password": "argon2:somebody's"}}
+    elsewhere = {"root_dir": str(tmp_path), "base_url": "/mine/", "certfile": str(tmp_path / "none.pem")}
+    display = {"custom_display_url": "https://my.server/", "port_retries": 0, "sock": str(tmp_path / "socket")}
+    habits = {
+        "PasswordIdentityProvider": {"hashed_password": "argon2:somebody's"},
+        "ServerApp": elsewhere | display,
+        "KernelSpecManager": {"allowed_kernelspecs": ["somebody's"]},
+    }
     (tmp_path / "CONFIG").mkdir()
     (tmp_path / "CONFIG" / "jupyter_server_config.json").write_text(json.dumps(habits))
     browser = tmp_path / "browser"
@@ -153,6 +159,11 @@ def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path
             assert int(address[1]) != port
             with opened(address[0], server) as page:
                 assert page.status == 200 and page.url == address[0]
+            files = re.sub(r"/lab/tree/(\S+)\?", r"/api/contents/\1?content=0&", address[0])
+            with opened(files, server) as found:
+                assert json.load(found)["path"] == "notebooks/01_vector_add.ipynb"
+            with opened(re.sub(r"/lab/tree/\S+\?", "/api/kernelspecs?", address[0]), server) as found:
+                assert "python3" in json.load(found)["kernelspecs"]
             server.send_signal(signal.SIGINT)
             told.append(server.communicate(timeout=60)[0])
             assert server.returncode == 0
