@@ -13,9 +13,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lab.check.blanks import before_running, own_functions
-from lab.check.diagnose import proves
+from lab.check.diagnose import Study, no_study, proves
 from lab.check.examine import Finding, examine, examine_form
-from lab.check.executor import Crashed, Executor, TimedOut, executor_for
+from lab.check.executor import Crashed, Executor, ForkExecutor, InProcessExecutor, TimedOut, executor_for
 from lab.check.question import Question, excess_of, pose
 from lab.check.runner import Evidence
 from lab.check.verdict import Verdict, conclude
@@ -105,13 +105,13 @@ def judge_compiled(verdict: Verdict, executor: Executor) -> None:
 def run_case(executor: Executor, question: Question, seed: int, number_of_case: int) -> Finding | None:
     """Run a case twice: in natural order, then with new contents behind the same pointers and in another order."""
     try:
-        finding = examine(question, executor.run(question.inputs))
+        finding = examine(question, executor.run(question.inputs), studying(executor))
         if finding is not None:
             return finding
         again = pose(question.task, question.case, seed + 1)
         order = "reversed" if number_of_case % 2 == 0 else number_of_case
         second = executor.run(again.inputs, order)
-        finding = examine(again, second)
+        finding = examine(again, second, studying(executor, order))
         if finding is None and second.reused:
             return Finding(
                 "stale",
@@ -121,6 +121,13 @@ def run_case(executor: Executor, question: Question, seed: int, number_of_case: 
         return finding and examine_repeat(executor, question, again, second, finding)
     except (TimedOut, Crashed) as error:
         return ending(question.task.name, error)
+
+
+def studying(executor: Executor, order: str | int | None = None) -> Study:
+    """Return what runs the answer once more to learn why it is wrong. A sandbox does not: what it says may be a lie."""
+    if isinstance(executor, (ForkExecutor, InProcessExecutor)):
+        return partial(executor.study, order=order)
+    return no_study
 
 
 def ending(task: str, error: TimedOut | Crashed) -> Finding:

@@ -56,8 +56,9 @@ def cell_that_failed(functions: list[FunctionType]) -> Finding | None:
     for function in functions:
         begins = re.compile(rf"^def {function.__name__}\b", re.MULTILINE)
         last = max((number for number, text in enumerate(cells) if begins.search(text)), default=0)
-        source = "".join(linecache.getlines(function.__code__.co_filename))
-        if source and last and source.strip() != cells[last].strip() and ended_in_error(shell, last):
+        file = function.__code__.co_filename
+        source = "".join(linecache.getlines(file)).strip() if in_cell(file) else ""
+        if source and last and source != cells[last].strip() and ended_in_error(shell, last):
             return Finding(
                 "not-run",
                 f"the answer's cell did not run: its last run ended in an error, so `{function.__name__}` is still the "

@@ -1,11 +1,13 @@
 """Find the first thing that is wrong with one run of an answer, from the evidence that the run left."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 
-from lab.check.diagnose import likely_cause
+from lab.check.diagnose import Study, likely_cause, no_study
+from lab.check.inputs import FrozenTensor
 from lab.check.question import Expected, Question, excess_of
 from lab.check.runner import Evidence, Result
 from lab.device import DEVICE
@@ -36,9 +38,13 @@ class Finding:
     owner: np.ndarray | None = None
 
 
-def examine(question: Question, evidence: Evidence) -> Finding | None:
-    """Return the first thing that is wrong with one run, in the order in which one explains the next."""
-    for examiner in (examine_run, examine_form, examine_memory, examine_stores, examine_values, examine_programs):
+def examine(question: Question, evidence: Evidence, study: Study = no_study) -> Finding | None:
+    """Return the first thing that is wrong with one run, in the order in which one explains the next.
+
+    study: runs the answer once more, on inputs of its own, where values are wrong and the cause is looked for.
+    """
+    values = partial(examine_values, study=study)
+    for examiner in (examine_run, examine_form, examine_memory, examine_stores, values, examine_programs):
         finding = examiner(question, evidence)
         if finding is not None:
             return finding
@@ -117,11 +123,34 @@ def examine_form(question: Question, evidence: Evidence) -> Finding | None:
             if evidence.returned in ("tuple", "list")
             else article(evidence.returned)
         )
-        cause = "the `return` is missing." if evidence.returned == "NoneType" else ""
+        cause = asked_for(question)
+        cause = f"the `return` is missing: {cause}" if evidence.returned == "NoneType" else cause
         return Finding("not-a-tensor", f"it returned {gave}; {need} must come back.", cause)
-    for expected, result in zip(question.expected, evidence.results, strict=True):
+    finding = examine_forms(question, evidence.results)
+    if finding is not None and wanted > 1 and examine_forms(question, evidence.results[::-1]) is None:
+        finding.message, finding.cause = f"the results have changed places: {finding.message}", asked_for(question)
+    return finding
+
+
+def asked_for(question: Question) -> str:
+    """Return which tensors the task returns: "the task returns 2 tensors: float32 [16, 8] and float32 [16]."."""
+    forms = [f"{dtype_of(expected.value)} {list(expected.value.shape)}" for expected in question.expected]
+    if not question.several:
+        return f"the task returns one tensor, here {forms[0]}."
+    return f"the task returns {len(forms)} tensors, in this order: here {listed(forms)}."
+
+
+def dtype_of(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def examine_forms(question: Question, results: list[Result]) -> Finding | None:
+    """Return how the first of the results that differs in form from what is right does so."""
+    for position, (expected, result) in enumerate(zip(question.expected, results, strict=True), 1):
         finding = examine_one_form(question, expected.value, result)
         if finding is not None:
+            if question.several:
+                finding.message = finding.message.replace("the result ", f"result {position} of {len(results)} ", 1)
             return finding
     return None
 
@@ -136,14 +165,14 @@ def examine_one_form(question: Question, value: torch.Tensor, result: Result) ->
         return Finding(
             "shape",
             f"the result has shape {list(result.shape)}; {list(value.shape)} is right.",
-            "check how the output is allocated.",
+            f"the task asks for {list(value.shape)} here: see how the output is allocated.",
         )
-    dtype = str(value.dtype).removeprefix("torch.")
+    dtype = dtype_of(value)
     if result.dtype != dtype:
         return Finding(
             "dtype",
             f"the result is {result.dtype}; {dtype} is right.",
-            "allocate the output with the dtype of the input: `torch.empty_like(x)` does.",
+            f"allocate the output with {dtype_in_words(question, value.dtype)}.",
         )
     if torch.device(result.device).type != DEVICE.type:
         return Finding(
@@ -159,6 +188,14 @@ def examine_one_form(question: Question, value: torch.Tensor, result: Result) ->
             "allocate an output and let the kernel store into that.",
         )
     return None
+
+
+def dtype_in_words(question: Question, dtype: torch.dtype) -> str:
+    """Return a dtype as the host function may spell it, and whether it is that of an input: it is in this case."""
+    arguments = enumerate(question.inputs.arguments)
+    names = [f"`{question.name(i)}`" for i, a in arguments if isinstance(a, FrozenTensor) and a.dtype == dtype]
+    owners = f"{listed(names)} {was(len(names), 'has', 'have')}" if names else "no input has"
+    return f"`dtype={dtype}`, which {owners} here"
 
 
 def examine_memory(question: Question, evidence: Evidence) -> Finding | None:
@@ -277,7 +314,7 @@ def find_race(evidence: Evidence) -> Finding | None:
     return Finding("race", message, "give every element to one program, or add into it with `tl.atomic_add`.")
 
 
-def examine_values(question: Question, evidence: Evidence) -> Finding | None:
+def examine_values(question: Question, evidence: Evidence, study: Study = no_study) -> Finding | None:
     """Return which elements are not what they must be, whose they are, and what may have made them so."""
     for expected, result in zip(question.expected, evidence.results, strict=True):
         actual = result.tensor
@@ -290,7 +327,7 @@ def examine_values(question: Question, evidence: Evidence) -> Finding | None:
         reason = "not-finite" if bad.any() else "wrong-values"
         message = wrong_in_words(expected, actual, wrong, bad)
         message += programs_in_words(wrong, result, evidence)
-        cause = likely_cause(question, expected, result, wrong, bad)
+        cause = likely_cause(question, expected, result, wrong, bad, study)
         return Finding(reason, message, cause, excess, result.owner)
     return None
 

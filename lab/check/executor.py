@@ -97,10 +97,25 @@ class ForkExecutor:
 
     def run(self, inputs: Frozen, order: str | int | None = None) -> Evidence:
         """Return the evidence of one run. Raises TimedOut or Crashed."""
+        return self.ask(inputs, order, studies=False)
+
+    def study(self, inputs: Frozen, order: str | int | None = None) -> Evidence | None:
+        """Return the evidence of one run more, which tells why the answer is wrong; None when there is no time left."""
+        if self.left < self.seconds / 2:
+            return None
+        try:
+            return self.ask(inputs, order, studies=True)
+        except (TimedOut, Crashed):
+            return None
+
+    def ask(self, inputs: Frozen, order: str | int | None, studies: bool) -> Evidence:
+        """Return the child's evidence. Raises TimedOut, also ever after, for a late reply is not the next one's."""
         if self.pid is None:
             raise Crashed("has ended")
+        if self.left <= 0:
+            raise TimedOut(f"{self.seconds:g} s")
         try:
-            self.connection.send((inputs, order))
+            self.connection.send((inputs, order, studies))
             self.wait()
             evidence = Evidence.decode(self.connection.recv_bytes())
         except (EOFError, ConnectionError):
@@ -118,6 +133,7 @@ class ForkExecutor:
         left = self.left
         while not self.connection.poll(max(0.0, min(left, TICK))):
             if left <= 0:
+                self.left = 0.0
                 raise TimedOut(f"{self.seconds:g} s")
             self.waiting()
             left = self.left - (time.monotonic() - started)
@@ -150,9 +166,9 @@ def serve(runner: Runner, connection: Connection, output: int, seconds: float) -
     try:
         settle(output)
         while True:
-            inputs, order = connection.recv()
+            inputs, order, studies = connection.recv()
             signal.alarm(int(seconds) + 5)  # the parent may die, and nobody else end a loop
-            evidence = runner.run(inputs, order)
+            evidence = runner.study(inputs, order) if studies else runner.run(inputs, order)
             signal.alarm(0)
             sys.stdout.flush()
             connection.send_bytes(evidence.encode())
@@ -188,6 +204,12 @@ class InProcessExecutor:
     def run(self, inputs: Frozen, order: str | int | None = None) -> Evidence:
         """Return the evidence of one run."""
         evidence = self.runner.run(inputs, order)
+        self.kernels += evidence.kernels
+        return evidence
+
+    def study(self, inputs: Frozen, order: str | int | None = None) -> Evidence:
+        """Return the evidence of one run more, which tells why the answer is wrong."""
+        evidence = self.runner.study(inputs, order)
         self.kernels += evidence.kernels
         return evidence
 

@@ -40,6 +40,9 @@ FREE = (
     | COPIED
     | {"new_ones", "copy_", "fill_", "zero_", "_unsafe_view", "set_", "resize_", "lift_fresh", "_local_scalar_dense"}
 )
+UNREAD = POISONED | {f"{kind}{name}" for name in ("zeros", "ones", "full") for kind in ("", "new_")}
+UNREAD |= {"zeros_like", "ones_like", "full_like"}  # they ask a tensor for its shape and dtype, not for its elements
+MOST_STUDIED = 1 << 22  # elements of an input of which it is told whether they were read
 LAYING_OUT = {"clone", "copy_", "_to_copy"}  # of a strided tensor: a kernel that takes any strides has that to do
 
 
@@ -57,7 +60,8 @@ class HostWatch(TorchDispatchMode):
     """Watches a host function: notes its torch operations, and puts what they allocate between guard bands.
 
     `operations`: what computed or wrote: name, file, line, `computes` (more than moving data or making it), the
-    storages it wrote, and how many launches came before it.
+    storages it wrote, and how many launches came before it. `poisoned`, `read`: addresses of the storages that new
+    memory has, and of those that some operation read.
     """
 
     def __init__(self, allows: Iterable[str] = ()):
@@ -65,6 +69,8 @@ class HostWatch(TorchDispatchMode):
         self.allows = {name.removeprefix("torch.") for name in allows}
         self.buffers: list[torch.Tensor] = []
         self.operations: list[dict] = []
+        self.poisoned: set[int] = set()
+        self.read: set[int] = set()
         self.launches = 0
         self.launching = False
 
@@ -89,6 +95,8 @@ class HostWatch(TorchDispatchMode):
         tensors = [v for v in values if isinstance(v, torch.Tensor)]
         tensors += [t for v in values if isinstance(v, (list, tuple)) for t in v if isinstance(t, torch.Tensor)]
         is_view = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
+        if not is_view and name not in UNREAD:
+            self.read |= {t.untyped_storage().data_ptr() for t in tensors}
         free = name in FREE and not (name in LAYING_OUT and not all(t.is_contiguous() for t in tensors))
         allowed = free or name in self.allows or name.strip("_") in self.allows
         computes = bool(tensors) and not is_view and not allowed
@@ -112,6 +120,7 @@ class HostWatch(TorchDispatchMode):
         self.buffers.append(buffer)
         if poisoned and nbytes <= SPARSE:
             buffer[GUARD : GUARD + nbytes].fill_(poison(result.dtype))
+            self.poisoned.add(buffer.data_ptr())
         placed = view_of(buffer, result.dtype, int(result.storage_offset()), result.shape, result.stride())
         return placed if poisoned else placed.copy_(result)
 
@@ -178,6 +187,7 @@ class Result:
     owner: np.ndarray | None = None  # program that stored each element last, -1 where none did; None when not traced
     store_lines: list = field(default_factory=list)  # [file, line] of the stores that wrote it
     programs: int = 0  # programs of one launch that stored into it
+    read_early: list = field(default_factory=list)  # [file, line] of the loads from it before anything was in it
     overwritten: np.ndarray | None = None  # bool: elements that changed after the last launch
     overwrites: list = field(default_factory=list)  # [name, file, line] of torch operations on it after the last launch
 
@@ -205,6 +215,9 @@ class Evidence:
     guards_broken: int = 0  # tensors beside which something was written
     reused: bool = False  # the result of the run before changed during this one
     kernels: list[dict] = field(default_factory=list)  # launched for the first time, packed for the compiler
+    unread: list[dict] = field(
+        default_factory=list
+    )  # position of an input and which elements were not read; of a study
 
     def encode(self) -> bytes:
         """Return the evidence as JSON, so that reading it runs no code of whoever wrote it."""
@@ -279,6 +292,7 @@ class Runner:
         self.allows = tuple(allows)
         self.inputs: LiveInputs | None = None
         self.last: list[tuple[torch.Tensor, np.ndarray]] = []  # results of the run before, with their bytes then
+        self.studies = False
         self.packed: set[tuple] = set()  # kernel, signature and constants of what went to the compiler
 
     def run(self, frozen: Frozen, order: str | int | None = None) -> Evidence:
@@ -306,7 +320,21 @@ class Runner:
         evidence.reused = any(not np.array_equal(to_bytes(tensor), before) for tensor, before in self.last)
         outputs = [v for v, r in zip(values, evidence.results, strict=True) if r.contents is not None and not r.aliases]
         self.last = [(v, to_bytes(v)) for v in outputs]
+        if self.studies and log is not None:
+            evidence.unread = unread_elements(inputs, watch, log)
         return evidence
+
+    def study(self, frozen: Frozen, order: str | int | None = None) -> Evidence:
+        """Call the answer once more, to learn why it is wrong: with 1 in the lanes that no load gave a value.
+
+        What a GPU leaves there is undefined, and a run has NaN. The evidence also tells which inputs were not read.
+        """
+        self.studies = True
+        try:
+            with filled_lanes():
+                return self.run(frozen, order)
+        finally:
+            self.studies = False
 
     def place(self, frozen: Frozen) -> LiveInputs:
         """Return tensors that hold the inputs: those of the run before, where they are laid out alike."""
@@ -362,28 +390,67 @@ class Runner:
             ],
         )
         if log is not None:
-            describe_stores(result, value, log)
+            describe_stores(result, value, log, storage in watch.poisoned)
         return result
 
 
-def describe_stores(result: Result, value: torch.Tensor, log: "Trace") -> None:
-    """Fill in which program stored each element, from which line, and what changed since the last launch."""
+def filled_lanes() -> AbstractContextManager:
+    """Return a context in which masked lanes of a load without `other=` hold 1."""
+    if not ON_CPU:
+        return nullcontext()
+    from lab.machine.memory import MemoryStep
+
+    def ones(step) -> np.ndarray:
+        return np.ones(step.shape[-1] if step.shape else 1, step.dtype).view(step.bits)
+
+    return patch.object(MemoryStep, "undefined", property(ones))
+
+
+def unread_elements(inputs: LiveInputs, watch: HostWatch, log: "Trace") -> list[dict]:
+    """Return of which inputs some elements were read by no program, and which; not those that torch has read."""
+    found = []
+    for position, argument in enumerate(inputs.arguments):
+        if not isinstance(argument, torch.Tensor) or not 0 < argument.numel() <= MOST_STUDIED:
+            continue
+        if argument.untyped_storage().data_ptr() in watch.read:
+            continue
+        addresses, place = np.unique(element_addresses(argument), return_inverse=True)
+        unread, elements = np.ones(addresses.size, dtype=bool), Elements(addresses, argument.element_size())
+        for batch in (batch for launch in log.launches for batch in launch.batches):
+            if batch.step.kind != "store" and batch.view is not None:
+                unread[elements.reached_by(batch)[0]] = False
+        if unread.any():
+            found.append({"position": position, "elements": unread[place].reshape(tuple(argument.shape))})
+    return found
+
+
+def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned: bool) -> None:
+    """Fill in which program stored each element, from which line, and what changed since the last launch.
+
+    poisoned: whether nothing was in it at first, so that a program which reads it before it is stored is wrong.
+    """
     addresses = element_addresses(value)
     owner = np.full(addresses.shape, -1, dtype=np.int64)
     elements = Elements(addresses, value.element_size())
     lines: dict[tuple[str, int], None] = {}
+    early: dict[tuple[str, int], None] = {}
     for launch in log.launches:
         took_part = np.zeros(launch.programs, dtype=bool)
         for batch in launch.batches:
-            if batch.step.kind == "load" or batch.view is None:
+            if batch.view is None:
                 continue
-            stored, programs = elements.stored_by(batch)
+            stored, programs = elements.reached_by(batch)
+            if batch.step.kind == "load":
+                if poisoned and (owner.reshape(-1)[stored] < 0).any():
+                    early[batch.step.file, batch.step.line] = None
+                continue
             if stored.size:
                 owner.reshape(-1)[stored] = programs
                 took_part[programs] = True
                 lines[batch.step.file, batch.step.line] = None
         result.programs = max(result.programs, int(np.count_nonzero(took_part)))
     result.owner, result.store_lines = owner, [list(place) for place in lines]
+    result.read_early = [list(place) for place in early]
     snapshot = None
     with suppress(ValueError):  # none is kept of very large storages
         snapshot = log.snapshot(value)
@@ -401,14 +468,14 @@ class Elements:
         self.addresses = addresses.reshape(-1)[self.order]
         self.size = size
 
-    def stored_by(self, batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return which elements, counted in order, a store wrote, one for each lane, and the programs that did."""
+    def reached_by(self, batch) -> tuple[np.ndarray, np.ndarray]:
+        """Return which elements, counted in order, an access reached, one for each lane, and the programs it is of."""
         nothing = np.zeros(0, dtype=np.int64)
         if not self.addresses.size or batch.view.end <= self.addresses[0] or batch.view.data_ptr > self.addresses[-1]:
             return nothing, nothing
         offsets, programs, _ = batch.inside()
         stored = batch.view.data_ptr + offsets * batch.view.itemsize
-        if batch.step.size > self.size:  # one store covers several elements
+        if batch.step.size > self.size:  # one access covers several elements
             covered = np.arange(0, batch.step.size, self.size)
             stored, programs = np.add.outer(stored, covered).reshape(-1), np.repeat(programs, len(covered))
         found = np.searchsorted(self.addresses, stored).clip(max=self.addresses.size - 1)

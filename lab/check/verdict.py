@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
     *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
-    *("int32-overflow", "race", "one-program", "idle-programs", "compiler", "not-run"),
+    *("int32-overflow", "race", "one-program", "idle-programs", "compiler", "not-run", "not-a-tensor"),
 }
 
 

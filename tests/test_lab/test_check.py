@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from lab import compiler
 from lab.check import judge
 from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_flat, guess_input, guess_transposed, guess_twin
 from lab.check.examine import Finding
-from lab.check.executor import executor_for
+from lab.check.executor import TimedOut, executor_for
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, HostWatch, Result
@@ -867,6 +868,278 @@ def test_what_a_gpu_does_not_forgive_fails(name):
     verdict = judge(SCALE_ADD, answer)
     assert (verdict.passed, verdict.reason) == (False, reason), str(verdict)
     assert words in f"{verdict.message} {verdict.cause}"
+
+
+# Causes that evidence supports
+
+
+@triton.jit
+def exponential_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    e = tl.exp(tl.load(x_ptr + offs, mask=offs < n))
+    tl.store(out_ptr + offs, e / (1 + e), mask=offs < n)
+
+
+@triton.jit
+def times_zero_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, x * (x > 0).to(tl.float32), mask=offs < n)
+
+
+@triton.jit
+def nothing_over_nothing_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    seen = tl.where(offs >= BLOCK, 1.0, 0.0)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=offs < n) * seen / seen, mask=offs < n)
+
+
+@triton.jit
+def adds_to_nothing_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.load(out_ptr + offs, mask=offs < n) + tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, total, mask=offs < n)
+
+
+@triton.jit
+def sums_masked_lanes_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out_ptr + row, tl.sum(tl.load(x_ptr + row * n + offs, mask=offs < n)))
+
+
+@triton.jit
+def skips_the_last_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out_ptr + row, tl.sum(tl.load(x_ptr + row * n + offs, mask=offs < n - 2, other=0)))
+
+
+@triton.jit
+def largest_or_zero_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row, offs = tl.program_id(0), tl.arange(0, BLOCK)
+    tl.store(out_ptr + row, tl.max(tl.load(x_ptr + row * n + offs, mask=offs < n, other=0)))
+
+
+@triton.jit
+def softplus_as_it_stands_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + offs, tl.log(1 + tl.exp(tl.load(x_ptr + offs, mask=offs < n))), mask=offs < n)
+
+
+@triton.jit
+def uses_nothing_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, tl.where(x == x, 0.0, x), mask=offs < n)
+
+
+def elementwise(kernel):
+    """Return the host function that launches a kernel over the elements of x."""
+
+    def answer(x):
+        out = torch.empty_like(x)
+        kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), BLOCK=BLOCK)
+        return out
+
+    return answer
+
+
+def by_rows(kernel):
+    """Return the host function that launches a kernel with a program for each row of x."""
+
+    def answer(x, *others):
+        out = torch.empty(len(x), device=x.device)
+        kernel[(len(x),)](x, out, x.shape[1], BLOCK=BLOCK)
+        return out
+
+    return answer
+
+
+def with_infinities(generator):
+    x = randn(generator, 40)
+    x[::5] = -float("inf")
+    return (x,)
+
+
+def ahead(x):
+    return x.where(torch.arange(len(x), device=x.device) >= BLOCK, 0)
+
+
+LANES = "masked lanes of a load hold anything"
+CAUSES = {  # reference, inputs, answer → words of the cause, and words that would be false
+    "an exponential overflows": (
+        lambda x: x.sigmoid(),
+        lambda g: (200 * randn(g, 100),),
+        elementwise(exponential_kernel),
+        "`tl.exp` is inf above 88.7",
+        LANES,
+    ),
+    "zero times infinity": (
+        lambda x: x.relu(),
+        with_infinities,
+        elementwise(times_zero_kernel),
+        "it is finite when `x` is",
+        LANES,
+    ),
+    "nothing is seen": (
+        ahead,
+        lambda g: (randn(g, 100),),
+        elementwise(nothing_over_nothing_kernel),
+        "0 is right there whatever the inputs hold",
+        LANES,
+    ),
+    "nothing is seen where something is right": (
+        lambda x: x.clone(),
+        lambda g: (randn(g, 100),),
+        elementwise(nothing_over_nothing_kernel),
+        "which is it here?",
+        LANES,
+    ),
+    "the output is read": (
+        lambda x: x.clone(),
+        lambda g: (randn(g, 100),),
+        elementwise(adds_to_nothing_kernel),
+        "the output is read before it is written",
+        LANES,
+    ),
+    "masked lanes are summed": (
+        lambda x: x.sum(1),
+        lambda g: (randn(g, 3, 20),),
+        by_rows(sums_masked_lanes_kernel),
+        LANES,
+        "which is it here?",
+    ),
+    "the last elements are not read": (
+        lambda x: x.sum(1),
+        lambda g: (randn(g, 3, 20),),
+        by_rows(skips_the_last_kernel),
+        "6 of 60 elements ((0, 18), (0, 19), (1, 18), (1, 19), …) of `x` were read by no program",
+        "end of the offsets and the mask",
+    ),
+    "an argument is not loaded": (
+        lambda x, y: (x * y).sum(1),
+        lambda g: (randn(g, 3, 20), randn(g, 20)),
+        by_rows(skips_the_last_kernel),
+        "`y` is loaded by no program",
+        "offsets",
+    ),
+    "every element is too small": (
+        lambda x: x.exp().log1p(),
+        lambda g: (-20 - randn(g, 40).abs(),),
+        elementwise(softplus_as_it_stands_kernel),
+        "",
+        "does the kernel use what it loads?",
+    ),
+    "every element is 0": (
+        lambda x: x.exp(),
+        lambda g: (randn(g, 40),),
+        elementwise(uses_nothing_kernel),
+        "the result is 0 everywhere: does the kernel use what it loads?",
+        "is missing",
+    ),
+    "a masked lane is the largest": (
+        lambda x: x.amax(1),
+        lambda g: (-randn(g, 3, 20).abs(),),
+        by_rows(largest_or_zero_kernel),
+        "does the 0 of a masked lane win?",
+        "does the kernel use what it loads?",
+    ),
+}
+
+
+@on_cpu
+@pytest.mark.parametrize("name", CAUSES)
+def test_a_cause_is_told_where_evidence_supports_it(name):
+    reference, make, answer, words, false_words = CAUSES[name]
+    verdict = judge(one_case(reference, make), answer)
+    assert verdict.reason in ("wrong-values", "not-finite")
+    assert words in verdict.cause and false_words not in verdict.cause, str(verdict)
+
+
+@on_cpu
+def test_what_torch_has_read_for_a_kernel_is_not_called_unread():
+    def answer(x, y):
+        return by_rows(skips_the_last_kernel)(x.clone())
+
+    make = CAUSES["an argument is not loaded"][1]
+    verdict = judge(one_case(lambda x, y: x.sum(1), make), answer)
+    assert verdict.reason == "wrong-values" and "read by no program" not in verdict.cause, str(verdict)
+
+
+@triton.jit
+def limited_kernel(x_ptr, out_ptr, n, low, high, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, tl.maximum(tl.minimum(x, low), high), mask=offs < n)
+
+
+@on_cpu
+def test_a_result_that_is_an_argument_everywhere_names_it():
+    def answer(x, low, high):
+        out = torch.empty_like(x)
+        limited_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), low, high, BLOCK=BLOCK)
+        return out
+
+    task = one_case(lambda x, low, high: x.clamp(low, high), lambda g: (randn(g, 40), -1.0, 2.0))
+    verdict = judge(task, answer)
+    assert "every element is 2, which is `high`" in verdict.cause, str(verdict)
+
+
+@on_cpu
+def test_a_reply_that_comes_late_is_not_the_next_ones():
+    def sleeps(x):
+        time.sleep(0.6)
+        return x
+
+    inputs = freeze((torch.ones(4),))
+    with executor_for(sleeps, (), 0.3, isolate=True) as executor:
+        for _ in range(2):
+            with pytest.raises(TimedOut):
+                executor.run(inputs)
+            time.sleep(0.5)
+
+
+# Results of the wrong form
+
+HALVES = one_case(lambda x: (x.clone(), x.sum(1).int()), lambda g: (torch.ones(4, 8, device=DEVICE),))
+ALIKE = one_case(lambda x, y: (2 * x, 3 * y), lambda g: (randn(g, 40), randn(g, 40)))
+TWO = "the task returns 2 tensors, in this order: here float32 [4, 8] and int32 [4]."
+FORMS = {  # task, answer → reason, words of the message, and words of the cause
+    "one of two": (HALVES, lambda x: x.clone(), "not-a-tensor", "2 tensors must come back", TWO),
+    "two places changed": (HALVES, lambda x: (x.sum(1).int(), x.clone()), "shape", "have changed places", TWO),
+    "the dtype of no input": (
+        HALVES,
+        lambda x: (x.clone(), x.sum(1)),
+        "dtype",
+        "result 2 of 2 is float32; int32 is right",
+        "`dtype=torch.int32`, which no input has here",
+    ),
+    "the dtype of an input": (
+        SCALE_ADD,
+        lambda x, y, alpha: scale_add(x.double(), y.double(), alpha),
+        "dtype",
+        "the result is float64",
+        "`dtype=torch.float32`, which `x` and `y` have here",
+    ),
+    "the shape asked for": (HALVES, lambda x: (x.clone(), x.int()), "shape", "result 2 of 2", "the task asks for [4]"),
+    "a tuple of one": (SCALE_ADD, lambda x, y, alpha: (x,), "not-a-tensor", "1 value", "one tensor, here float32 [64]"),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_form_that_the_task_asks_for_is_named(name):
+    task, answer, reason, words, cause = FORMS[name]
+    verdict = judge(task, answer)
+    assert (verdict.reason, verdict.advice[0]) == (reason, "What to do")
+    assert words in verdict.message and cause in verdict.cause, str(verdict)
+
+
+@on_cpu
+def test_two_results_alike_that_have_changed_places_are_named():
+    def answer(x, y):
+        return scale_add(y, y, 2.0), scale_add(x, x, 1.0)
+
+    verdict = judge(ALIKE, answer)
+    assert "result 1 of 2 holds what belongs into result 2" in verdict.cause, str(verdict)
 
 
 # The pieces
