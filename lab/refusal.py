@@ -38,6 +38,7 @@ ADVICE = (
     (r"Mismatched type for (\w+) between", "Give {0} one type in both branches, for instance with .to(tl.float32)."),
     (r"Loop-carried variable (\w+)", "Start {0} with the type it has in the loop: tl.zeros(…, dtype=…) or .to(…)."),
     (r"K >= (\d+)", "Tensor cores multiply blocks whose inner size is at least {0}: pad with masked zeros."),
+    (r"Nonrepresentable integer|integer to be specialized too large", "Integers in a kernel have at most 64 bits."),
     (r"num_warps must be", "Use 1, 2, 4, 8 or 16."),
     (r"power of 2", "Use the next power of two, triton.next_power_of_2(n), and mask what is too much."),
     (r"arange's arguments must be of type", "Sizes of blocks are fixed at compile time: declare it as tl.constexpr."),
@@ -85,7 +86,7 @@ def useful_part(words: str) -> str:
     line = ptxas_errors(words) or lines[-1 if lines[0].startswith("Traceback") else 0]
     line = without_folders(re.sub(r" at 0x[0-9a-f]+", "", line))
     sentence = re.match(r".*?[.!](?=\s|$)", line) if len(line) > 100 else None
-    return sentence[0] if sentence else textwrap.shorten(line, 240, placeholder=" …")
+    return textwrap.shorten(sentence[0] if sentence else line, 240, placeholder=" …")
 
 
 def ptxas_errors(log: str) -> str:

@@ -356,6 +356,8 @@ def compile_packed(packed: dict, target: str) -> Compiled:
         reply = worker.ask(message, TIMEOUT)
     except TimeoutError:
         raise CompileError(kernel, target, f"still compiling after {TIMEOUT:.0f} s: try smaller blocks") from None
+    except (ValueError, RecursionError) as error:  # numbers of 5,000 digits, lists that hold themselves
+        raise CompileError(kernel, target, f"an argument cannot be passed on: {text_of(error)}") from None
     except EOFError as error:
         words = useful_part(text_of(error)) or "nothing printed"
         raise CompileError(kernel, target, f"the compiler itself crashed ({words}): try another block size") from None

@@ -166,7 +166,7 @@ def compile_request(request: dict) -> dict:
     }
 
 
-def describe(error: Exception, packed: list[dict], printed: str) -> dict:
+def describe(error: BaseException, packed: list[dict], printed: str) -> dict:
     """Return the compiler's words and the place in the learner's own code that they are about."""
     found = asdict(refusal_of(error, {function["source"]: (function["file"], function["line"]) for function in packed}))
     printed_error = re.search(r"^(.*?):(\d+):\d+: error: (.*)$", printed, re.MULTILINE)
@@ -183,7 +183,7 @@ def answer(request: dict) -> dict:
     os.lseek(STDERR, 0, os.SEEK_SET)
     try:
         return compile_request(request)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # what a kernel calls at compile time may exit
         sys.stderr.flush()
         printed = os.pread(STDERR, 1_000_000, 0).decode(errors="replace")
         return {"error": describe(error, request["functions"], printed)}

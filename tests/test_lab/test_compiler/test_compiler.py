@@ -431,6 +431,41 @@ def test_a_tool_that_fails_is_told_without_its_command_line(tmp_path, script, wo
     assert str(failed.value).splitlines()[1].startswith("nvdisasm ") and "/" not in str(failed.value)
 
 
+@pytest.mark.parametrize(
+    "body, words",
+    [
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise ValueError('a', 'b')", "('a', 'b')"),
+        ("raise type('Mute', (Exception,), dict.fromkeys(('__str__', '__repr__'), lambda error: 1 / 0))", "\nMute"),
+        ("return 10**400", "Nonrepresentable integer …\nIntegers in a kernel have at most 64 bits."),
+        ("return 10**5000", "Exceeds the limit (4300 digits)"),
+    ],
+    ids=["exit", "two texts", "no text", "400 digits", "5,000 digits"],
+)
+def test_odd_things_that_happen_while_a_kernel_is_compiled_are_told(body, words):
+    source = f"""
+        @triton.constexpr_function
+        def odd(n):
+            {body}
+        @triton.jit
+        def odd_kernel(x_ptr):
+            tl.store(x_ptr, odd(1))
+    """
+    with pytest.raises(CompileError) as refused:
+        compiled(cell(source, "odd_kernel"), meta(1))
+    assert words in str(refused.value) and len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "n, words",
+    [(10**400, "at most 64 bits"), (10**5000, "cannot be passed on: Exceeds")],
+    ids=["400 digits", "5,000 digits"],
+)
+def test_a_number_too_large_for_a_kernel_is_told(n, words):
+    with pytest.raises(CompileError, match=words):
+        compiled(add_kernel, meta(1), meta(1), meta(1), n, BLOCK=16)
+
+
 def test_too_much_shared_memory_for_the_target():
     assert matmul("sm_90", 128, num_stages=5).shared > 99 * 1024
     with pytest.raises(CompileError, match=r"needs [\d,]+ bytes of shared memory.*\n.*num_stages"):
