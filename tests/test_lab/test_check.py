@@ -1029,6 +1029,13 @@ CAUSES = {  # reference, inputs, answer → words of the cause, and words that w
         "",
         "does the kernel use what it loads?",
     ),
+    "every element is too small to stand one place beside": (
+        lambda x: x.exp().log1p(),
+        lambda g: (-20 - randn(g, 40).abs(),),
+        elementwise(softplus_as_it_stands_kernel),
+        "",
+        "one place beside",
+    ),
     "every element is 0": (
         lambda x: x.exp(),
         lambda g: (randn(g, 40),),
