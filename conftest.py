@@ -27,8 +27,13 @@ def get_message_while_alive(self: RunningKernel, stream: str, timeout: float | N
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watch nbval's kernels, and keep what checks record apart from the learner's own progress."""
+    """Watch nbval's kernels, and keep what checks record apart from the learner's own progress.
+
+    With several workers, the cells of a notebook go to one of them: they need one kernel.
+    """
     RunningKernel.get_message = get_message_while_alive
+    if config.getoption("dist", "no") == "load":
+        config.option.dist = "loadfile"
     state = tempfile.TemporaryDirectory(prefix="tile-state-")
     config.add_cleanup(state.cleanup)
     os.environ["TILE_STATE"] = state.name

@@ -120,3 +120,11 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: p
         notebook.write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_workers_share_out_notebooks_and_not_their_cells():
+    """A cell needs what the cells before it have made, in one kernel."""
+    options = ["--nbval", "-v", "-n", "2", "-p", "no:cacheprovider", "--deselect=notebooks"]
+    command = [sys.executable, "-m", "pytest", *options, "notebooks/01_vector_add.ipynb"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert "via LoadFileScheduling" in done.stdout, done.stdout + done.stderr
