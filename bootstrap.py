@@ -246,7 +246,10 @@ class Progress:
 def pip_install(arguments, progress):
     """Return whether pip installed what the arguments name; its words go to the log."""
     os.makedirs(TEMPORARY, exist_ok=True)
-    environment = dict(os.environ, TMPDIR=TEMPORARY, PIP_USER="0", PYTHONUNBUFFERED="1")
+    # setuptools takes `$word` in a folder's name for a variable, and stops at one that it does not find.
+    as_they_are = {word: "$" + word for word in re.findall(r"\$([A-Za-z_]\w*)", ROOT)}
+    environment = dict(as_they_are, **os.environ)
+    environment.update(TMPDIR=TEMPORARY, PIP_USER="0", PYTHONUNBUFFERED="1")
     # Byte code is left to the first import: compiling all of it takes longer than unpacking, and most is never run.
     command = [VENV_PYTHON, "-I", "-m", "pip", "install", "--no-input", "--no-compile", "--disable-pip-version-check"]
     process = subprocess.Popen(

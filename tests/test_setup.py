@@ -17,7 +17,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ODD_NAME = """a folder's "$HOME" & ümlaut `x` #1"""
+ODD_NAME = """a folder's "$HOME" & $nothing ümlaut `x` #1"""
 
 
 def load_bootstrap(folder: Path) -> ModuleType:
@@ -261,3 +261,18 @@ def test_help_lists_every_target():
     targets = re.findall(r"^([a-z]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert [line.split()[0] for line in make(ROOT).stdout.splitlines()] == targets
     assert {"lab", "test", "thorough", "book", "notebooks", "measure", "grade"} <= set(targets)
+
+
+def test_setuptools_finds_a_folder_whose_name_looks_like_a_variable(bootstrap, monkeypatch, tmp_path):
+    given = {}
+
+    def popen(command, env, **options):
+        given.update(env)
+        raise OSError
+
+    monkeypatch.setattr(bootstrap, "ROOT", "/some/$nothing and $HOME")
+    monkeypatch.setattr(bootstrap, "TEMPORARY", str(tmp_path))
+    monkeypatch.setattr(bootstrap.subprocess, "Popen", popen)
+    with pytest.raises(OSError):
+        bootstrap.pip_install([], None)
+    assert given["nothing"] == "$nothing" and given["HOME"] == os.environ["HOME"]
