@@ -5,6 +5,7 @@ import importlib.util
 import os
 import re
 import resource
+import shlex
 import shutil
 import socket
 import subprocess
@@ -104,7 +105,7 @@ def test_wrong_python(bootstrap, commands, version):
 
 def test_python_without_venv(bootstrap, commands):
     hide = "import sys; sys.modules['ensurepip'] = None; exec(sys.argv[1])"
-    write_command(commands / "python3.12", f"""exec "{sys.executable}" -I -c "{hide}" "$3"\n""")
+    write_command(commands / "python3.12", f"""exec {shlex.quote(sys.executable)} -I -c "{hide}" "$3"\n""")
     write_command(commands / "apt-get", "")
     bootstrap.sys = SimpleNamespace(executable="")
     version = f"python3.{sys.version_info[1]}-venv"

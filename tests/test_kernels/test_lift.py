@@ -1,5 +1,7 @@
 """kernels/ lifted out of the course: copied under another name, and installed from a wheel."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -172,7 +174,9 @@ def wheel(tmp_path_factory) -> Path:
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
     command = [*pip, "wheel", source, "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    # setuptools takes a `$word` in the path of this Python for a variable.
+    words = {word: f"${word}" for word in re.findall(r"\$([A-Za-z_]\w*)", sys.prefix)}
+    done = subprocess.run(command, env=words | os.environ, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = folder.glob("*.whl")
     return built
