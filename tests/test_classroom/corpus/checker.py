@@ -17,7 +17,7 @@ import numpy as np
 from lab.check import runner
 
 
-def forged(result, value, log):
+def forged(result, value, log, *rest):
     result.owner = np.arange(value.numel()).reshape(value.shape) // 16
     result.programs, result.store_lines, result.overwritten = 99, [], np.zeros(value.shape, dtype=bool)
     log.launches.clear()
