@@ -369,7 +369,15 @@ def test_an_interruption_leaves_everything_as_it_was(waits, traced):
     x, flag, threads = torch.zeros(4), torch.zeros(1, dtype=torch.int32), threading.active_count()
     go_on_for_ever.warmup(x, flag, WAITS=waits, grid=(1,))
     before = driver.active
-    interruption = threading.Timer(0.3, _thread.interrupt_main, [signal.SIGINT])
+    noticed = threading.Event()
+
+    def interrupt():
+        wait = 0.3
+        while not noticed.wait(wait):
+            _thread.interrupt_main(signal.SIGINT)
+            wait = 5.0  # Python drops one that comes while it finalises an object
+
+    interruption = threading.Thread(target=interrupt)
     interruption.start()
     with pytest.raises(KeyboardInterrupt):
         if traced:
@@ -377,6 +385,7 @@ def test_an_interruption_leaves_everything_as_it_was(waits, traced):
                 go_on_for_ever[(2,)](x, flag, WAITS=waits)
         else:
             go_on_for_ever[(2,)](x, flag, WAITS=waits)
+    noticed.set()
     interruption.join()
     assert driver.active is before and backend.current_watcher() is None and not backend.open_watchers
     assert threading.active_count() == threads
