@@ -25,10 +25,12 @@ LARGEST_SNAPSHOT = 2**28  # bytes
 class Trace:
     """The launches of one `with trace()` block, and what follows from them."""
 
-    def __init__(self, order: str | int | None, programs: Collection[int] | None, keeps_values: bool):
+    def __init__(
+        self, order: str | int | None, programs: Collection[int] | None, keeps_values: bool, ones: bool = False
+    ):
         self.order = order
         self.programs = programs
-        self.keeps_values = keeps_values
+        self.keeps_values, self.ones = keeps_values, ones
         self.launches: list[Launch] = []
         self.contents: dict[int, np.ndarray | None] = {}
 
@@ -136,12 +138,16 @@ class Trace:
 
 @contextmanager
 def trace(
-    order: str | int | None = None, programs: Collection[int] | None = None, values: bool = True
+    order: str | int | None = None,
+    programs: Collection[int] | None = None,
+    values: bool = True,
+    ones: bool = False,
 ) -> Iterator[Trace]:
     """Record every launch inside the block.
 
     order: None for ascending program ids, "reversed", or a seed to shuffle by. programs: the linear ids to run, all if
     None; a few of them show what a launch over 2**31 elements does. values: whether to keep the values of variables.
+    ones: whether lanes that no load gave a value hold 1, where else they hold NaN and odd numbers.
     A kernel's exception passes through; the log stays.
 
     Where kernels run on a GPU, those inside the block run on the CPU all the same, on copies of their tensors that are
@@ -149,6 +155,6 @@ def trace(
     """
     if not (order is None or order == "reversed" or isinstance(order, int)):
         raise ValueError(f"order is {order!r}; it must be None, 'reversed' or a whole number to shuffle by")
-    recorded = Trace(order, programs, values)
+    recorded = Trace(order, programs, values, ones)
     with nullcontext() if ON_CPU else active(), watched_by(recorded):
         yield recorded

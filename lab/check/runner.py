@@ -275,13 +275,13 @@ def describe_fault(fault) -> dict:
     }
 
 
-def traced(order: str | int | None) -> "AbstractContextManager[Trace | None]":
+def traced(order: str | int | None, ones: bool) -> "AbstractContextManager[Trace | None]":
     """Return the trace of the launches to come; where a GPU runs them there is none."""
     if not ON_CPU:
         return nullcontext()
     from lab.trace import trace
 
-    return trace(order=order, values=False)
+    return trace(order=order, values=False, ones=ones)
 
 
 class Runner:
@@ -301,7 +301,7 @@ class Runner:
         evidence = Evidence()
         watch = self.watch()
         returned: Any = None
-        with traced(order) as log, watch.watching_launches():
+        with traced(order, ones=self.studies) as log, watch.watching_launches():
             try:
                 with watch:
                     returned = self.function(*inputs.arguments)
@@ -331,8 +331,7 @@ class Runner:
         """
         self.studies = True
         try:
-            with filled_lanes():
-                return self.run(frozen, order)
+            return self.run(frozen, order)
         finally:
             self.studies = False
 
@@ -392,18 +391,6 @@ class Runner:
         if log is not None:
             describe_stores(result, value, log, storage in watch.poisoned)
         return result
-
-
-def filled_lanes() -> AbstractContextManager:
-    """Return a context in which masked lanes of a load without `other=` hold 1."""
-    if not ON_CPU:
-        return nullcontext()
-    from lab.machine.memory import MemoryStep
-
-    def ones(step) -> np.ndarray:
-        return np.ones(step.shape[-1] if step.shape else 1, step.dtype).view(step.bits)
-
-    return patch.object(MemoryStep, "undefined", property(ones))
 
 
 def unread_elements(inputs: LiveInputs, watch: HostWatch, log: "Trace") -> list[dict]:

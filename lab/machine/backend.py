@@ -111,6 +111,7 @@ class Watcher(Protocol):
     """Whoever wants to see launches: `lab.trace`."""
 
     keeps_values: bool
+    ones: bool  # whether lanes that no load gave a value hold 1 in its launches, and not poison
 
     def begin(self, launch: Launch) -> np.ndarray | None:
         """See a launch that begins, and return the order of its programs, None for all in theirs."""
@@ -217,7 +218,7 @@ def launch(kernel: Kernel, about: Launch, values: list, views: dict[int, TensorV
         return
     order = watching.begin(about)
     about.keeps_values = watching.keeps_values
-    run.record = about
+    run.record, run.ones = about, watching.ones
     try:
         kernel.run(run, values, order)
     finally:

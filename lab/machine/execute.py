@@ -27,6 +27,7 @@ class Run:
     grid: tuple[int, int, int]
     views: dict[int, TensorView]
     record: Any = None
+    ones: bool = False  # whether lanes that no load gave a value hold 1, and not poison
     deadline: float = math.inf  # of time.monotonic
     elsewhere: Callable[[], Iterable[TensorView]] = tuple  # memory that only an integer can lead to
     faults: Faults = field(default_factory=Faults)

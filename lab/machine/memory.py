@@ -122,6 +122,10 @@ class MemoryStep:
     def undefined(self) -> np.ndarray:
         return undefined(self.dtype, self.shape[-1] if self.shape else 1).view(self.bits)
 
+    @functools.cached_property
+    def ones(self) -> np.ndarray:
+        return np.ones(self.shape[-1] if self.shape else 1, self.dtype).view(self.bits)
+
     def by_lanes(self) -> "MemoryStep":
         """Return the same access for addresses of all lanes."""
         return replace(self, row=False)
@@ -287,7 +291,8 @@ class MemoryStep:
 
     def load(self, run: "Run", address: np.ndarray, mask: np.ndarray | None, other, ids: np.ndarray) -> np.ndarray:
         """Return what stands at the addresses; `other`, or poison, where the mask is false."""
-        other = self.undefined if other is None else other.view(self.bits)
+        unset = self.ones if run.ones else self.undefined
+        other = unset if other is None else other.view(self.bits)
         if self.row and (out := self.load_rows(run, address, mask, other)) is not None:
             return out.view(self.dtype)
         address = self.lanes(address)
@@ -295,7 +300,7 @@ class MemoryStep:
             address, mask = np.broadcast_arrays(address, mask)
             address = address[mask]
         values = np.empty(address.shape, self.bits)
-        values[...] = self.undefined.ravel()[0]
+        values[...] = unset.ravel()[0]
         for view, at, which in self.find(run, address, mask, ids):
             if which is None:
                 values = view.array(self.bits)[at]
