@@ -14,8 +14,6 @@ from lab.task import exercises
 from lab.words import text_of
 
 SECONDS = 300  # a fetch over a slow link
-
-
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE")
 AS_IT_WAS = "Nothing was changed."
 CLONE_ANEW = (

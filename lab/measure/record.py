@@ -21,6 +21,7 @@ from lab.measure.roofline import arithmetic_ms, roof_share
 from lab.measure.rows import MEASUREMENTS, ROOF, Row, describe, gpu_key, standings, write_rows
 from lab.measure.stopwatch import Stopwatch, copy_of, spread, timed
 from lab.notebook import ROOT
+from lab.words import text_of
 
 TORCH_TOLERANCE = 0.05  # of the elements: torch's error sets the others' tolerance, so its own is a check for sense
 ROOF_TOLERANCE = 1.10  # a copy writes half of its bytes; an operation that mostly reads may pass it by a few percent
@@ -268,7 +269,7 @@ def commit_here() -> str:
 
 def first_line(error: Exception) -> str:
     """Return the first line of an error's message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (text_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def progress_bar(console: Console) -> Progress:
