@@ -6,6 +6,7 @@ Also the same of x + bias, and the gradients of both.
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
@@ -13,8 +14,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from .elementwise import copied_like, flat_launcher, has_no_gaps, same_layout
-from .gradients import first_derivative, wants_gradient
-from .launch import TensorSpec, custom_op, launcher, tensor_spec
+from .gradients import first_derivative, refuse_transforms, wants_gradient
+from .launch import TensorSpec, custom_op, is_compiling, launcher, tensor_spec
 
 BLOCK_BYTES = 4096  # of each tensor that a program owns
 ROWS = 128  # rows whose gradients one program adds up for the bias
@@ -273,10 +274,18 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     Raises TypeError for anything but a tensor, ValueError for another dtype or an
     unknown approximation.
     """
+    # A small tensor takes less time than to check it, so what x is is asked for when it
+    # fails.
+    try:
+        if wants_gradient(x):
+            return Gelu.apply(x, approximate)
+        forward = gelu_forward if is_compiling() else gelu_forward.eager
+        return forward(x, approximate)
+    except Exception as error:
+        failure = error
     check_tensor("gelu", x)
-    if wants_gradient(x):
-        return Gelu.apply(x, approximate)
-    return gelu_forward(x, approximate)
+    refuse_transforms()
+    raise failure
 
 
 def bias_gelu(
@@ -332,12 +341,15 @@ def gelu_forward(x: torch.Tensor, approximate: str) -> torch.Tensor:
     """Return gelu(x) in the layout of x, or of a copy of it."""
     if x.is_neg():
         x = x.resolve_neg()
-    return forward_for(tensor_spec(x), approximate)(x)
+    return forward_for(
+        approximate, x.shape, x.stride(), x.dtype, x.device, not x.data_ptr() & 15
+    )(x)
 
 
 @functools.lru_cache(maxsize=1024)
-def forward_for(x: TensorSpec, approximate: str) -> Callable[..., torch.Tensor]:
-    """Return the function that computes gelu of tensors of this spec."""
+def forward_for(approximate: str, *fields: Any) -> Callable[..., torch.Tensor]:
+    """Return the function that computes gelu for a spec with these fields."""
+    x = TensorSpec(*fields)
     check_spec("gelu", x, approximate)
     FORM = forms_of(x.dtype, approximate)[0]
     x_fits = has_no_gaps(x)

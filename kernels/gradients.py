@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 
 def wants_gradient(*tensors: torch.Tensor) -> bool:
@@ -13,13 +14,25 @@ def wants_gradient(*tensors: torch.Tensor) -> bool:
     A `torch.autograd.Function` takes longer to call than a small kernel runs.
     """
     # In forward mode tensors carry a tangent, which `requires_grad` says nothing about.
-    if forward_ad._current_level >= 0:
-        return True
-    if torch.is_grad_enabled():
-        for t in tensors:
-            if t.requires_grad:
-                return True
-    return False
+    wanted = forward_ad._current_level >= 0
+    for t in tensors:
+        if t.requires_grad and torch.is_grad_enabled():
+            wanted = True
+    if wanted:
+        refuse_transforms()
+    return wanted
+
+
+def refuse_transforms() -> None:
+    """Raise RuntimeError inside of torch.func's transforms, as of vmap and grad.
+
+    There a tensor may have no memory that a kernel could read.
+    """
+    if not is_compiling() and torch._C._are_functorch_transforms_active():
+        raise RuntimeError(
+            "torch.func (vmap, grad, jvp, …) cannot see into these kernels: take "
+            "gradients with torch.autograd, or use PyTorch's own operation"
+        )
 
 
 def first_derivative(operation: str, function: Callable, *arguments: Any) -> Any:
@@ -29,19 +42,26 @@ def first_derivative(operation: str, function: Callable, *arguments: Any) -> Any
     `once_differentiable` does so only where the incoming gradient needs one itself;
     where that is constant, a second derivative would be 0, which is wrong.
     """
-    return FirstDerivative.apply(operation, function, *arguments)
+    return OneWay.apply(f"{operation} has no second derivative", function, *arguments)
 
 
-class FirstDerivative(torch.autograd.Function):
-    """A backward pass as autograd sees it: there is no way back through it."""
+def without_gradient(operation: str, function: Callable, *arguments: Any) -> Any:
+    """Return function(*arguments), the result of an operation without a gradient.
+
+    To go back through the result raises an error in words. A result that autograd knew
+    nothing of would leave parameters without a gradient, and nobody would be told.
+    """
+    return OneWay.apply(f"{operation} has no gradient", function, *arguments)
+
+
+class OneWay(torch.autograd.Function):
+    """What autograd sees of a function that there is no way back through."""
 
     @staticmethod
-    def forward(ctx, operation: str, function: Callable, *arguments: Any) -> Any:
-        ctx.operation = operation
+    def forward(ctx, reason: str, function: Callable, *arguments: Any) -> Any:
+        ctx.reason = reason
         return function(*arguments)
 
     @staticmethod
     def backward(ctx, *grads: torch.Tensor) -> None:
-        raise RuntimeError(
-            f"{ctx.operation} has no second derivative: use PyTorch's own for that"
-        )
+        raise RuntimeError(f"{ctx.reason}: use PyTorch's own operation for that")

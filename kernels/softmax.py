@@ -6,14 +6,14 @@
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from .gradients import first_derivative, wants_gradient
-from .launch import TensorSpec, custom_op, launcher, tensor_spec
+from .gradients import first_derivative, refuse_transforms, wants_gradient
+from .launch import TensorSpec, custom_op, is_compiling, launcher, tensor_spec
 
 SHORT = 1024  # elements up to which several rows share a program
 # Elements up to which the registers of one program hold a row, or the two rows of the
@@ -319,7 +319,12 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     check_input(x, dim)
     if wants_gradient(x):
         return Softmax.apply(x, dim)
-    return softmax_forward(x, dim)
+    forward = softmax_forward if is_compiling() else softmax_forward.eager
+    try:
+        return forward(x, dim)
+    except RuntimeError:
+        refuse_transforms()
+        raise
 
 
 class Softmax(torch.autograd.Function):
@@ -353,7 +358,9 @@ def softmax_forward(x: torch.Tensor, dim: int) -> torch.Tensor:
     """Return softmax(x) along dim, without a gradient."""
     if x.is_neg():
         x = x.resolve_neg()
-    return forward_for(tensor_spec(x), dim)(x)
+    return forward_for(
+        dim, x.shape, x.stride(), x.dtype, x.device, not x.data_ptr() & 15
+    )(x)
 
 
 @custom_op(uninitialized)
@@ -365,9 +372,9 @@ def softmax_backward(y: torch.Tensor, grad: torch.Tensor, dim: int) -> torch.Ten
 
 
 @functools.lru_cache(maxsize=1024)
-def forward_for(x: TensorSpec, dim: int) -> Callable[..., torch.Tensor]:
-    """Return the function that computes the softmax of tensors of this spec."""
-    return function_on_rows(plan_for, softmax_forward, (x,), dim)
+def forward_for(dim: int, *fields: Any) -> Callable[..., torch.Tensor]:
+    """Return the function that computes softmax for a spec with these fields."""
+    return function_on_rows(plan_for, softmax_forward, (TensorSpec(*fields),), dim)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -2,13 +2,15 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from .elementwise import copied_like, flat_launcher, has_no_gaps, same_layout
-from .launch import TensorSpec, custom_op, tensor_spec
+from .gradients import refuse_transforms, wants_gradient
+from .launch import TensorSpec, custom_op, is_compiling
 
 BLOCK = 1024  # elements a program owns
 
@@ -45,15 +47,36 @@ def vector_add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return x + y, of x's shape, dtype and device: the values torch.add gives.
 
-    x, y: one shape, one device, one dtype of `DTYPES`, any strides. Records no
-    gradient. The kernel walks memory in order, so the result takes the layout of x if x
-    fills its memory without gaps, else that of y if y does, else one without gaps. An
-    input laid out otherwise (transposed, sliced, expanded, lazily conjugated) is first
-    copied into that layout. Raises TypeError for anything but tensors, ValueError when
-    shapes, dtypes or devices differ or the dtype is another.
+    x, y: one shape, one device, one dtype of `DTYPES`, any strides. Gradients, of any
+    order, are those of a sum. The kernel walks memory in order, so the result takes the
+    layout of x if x fills its memory without gaps, else that of y if y does, else one
+    without gaps. An input laid out otherwise (transposed, sliced, expanded, lazily
+    conjugated) is first copied into that layout. Raises TypeError for anything but
+    tensors, ValueError when shapes, dtypes or devices differ or the dtype is another.
     """
+    # To add few numbers takes less time than to check two tensors, so what they are is
+    # asked for when they fail.
+    try:
+        if wants_gradient(x, y):
+            return VectorAdd.apply(x, y)
+        return add(x, y) if is_compiling() else add.eager(x, y)
+    except Exception as error:
+        failure = error
     check_tensors(x, y)
-    return add(x, y)
+    refuse_transforms()
+    raise failure
+
+
+class VectorAdd(torch.autograd.Function):
+    """`vector_add` as autograd sees it."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return add(x, y)
+
+    @staticmethod
+    def backward(ctx, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return grad, grad
 
 
 def uninitialized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -68,18 +91,21 @@ def uninitialized(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 @custom_op(uninitialized)
 def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Return what `vector_add` returns."""
-    lazy = x.is_neg() or y.is_neg()
-    if lazy or (x.dtype.is_complex and (x.is_conj() or y.is_conj())):
-        x, y = (t.resolve_conj().resolve_neg() for t in (x, y))
-    return sum_for(tensor_spec(x), tensor_spec(y))(x, y)
+    if x.is_neg() or y.is_neg():
+        x, y = x.resolve_neg(), y.resolve_neg()
+    return sum_for(
+        x.shape, x.stride(), x.dtype, x.device, not x.data_ptr() & 15,
+        y.shape, y.stride(), y.dtype, y.device, not y.data_ptr() & 15,
+    )(x, y)  # fmt: skip
 
 
 @functools.lru_cache(maxsize=1024)
-def sum_for(x: TensorSpec, y: TensorSpec) -> Callable[..., torch.Tensor]:
-    """Return the function that adds tensors of these specs.
+def sum_for(*fields: Any) -> Callable[..., torch.Tensor]:
+    """Return the function that adds tensors of two specs with these fields.
 
     All that can be known without their values is checked and decided here, once.
     """
+    x, y = TensorSpec(*fields[:5]), TensorSpec(*fields[5:])
     check_specs(x, y)
     like_y = not has_no_gaps(x) and has_no_gaps(y)
     kept = y if like_y else x  # whose layout the result takes
@@ -97,6 +123,8 @@ def sum_for(x: TensorSpec, y: TensorSpec) -> Callable[..., torch.Tensor]:
     launch = flat_launcher(vector_add_kernel, numbers(*specs) if odd else specs, BLOCK)
 
     def total(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if odd and (x.is_conj() or y.is_conj()):
+            return add.eager(x.resolve_conj(), y.resolve_conj())
         out = torch.empty_like(y if like_y else x)
         if not x_fits:
             x = copied_like(x, out)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from ..gpu import is_hopper, shared_limit
+from ..gradients import wants_gradient, without_gradient
 from ..launch import TensorSpec, custom_op, launcher, tensor_spec
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn)
@@ -106,7 +107,7 @@ def matmul(
     activation: str | None = None,
     precision: str | None = None,
 ) -> torch.Tensor:
-    """Return activation(a @ b + bias), [M, N], contiguous. Records no gradient.
+    """Return activation(a @ b + bias), [M, N], contiguous, without a gradient.
 
     a: [M, K]; b: [K, N]; one device, one dtype of `DTYPES`, any strides. The result has
     that dtype; bfloat16 where that is an 8-bit float, which GPUs have from compute
@@ -118,10 +119,13 @@ def matmul(
     On a Hopper GPU large products go to `matmul_hopper`, which copies inputs that its
     copy engine cannot read.
     Raises TypeError for anything but tensors, and ValueError for shapes, dtypes or
-    devices that do not go together.
+    devices that do not go together. Going back through the result raises RuntimeError.
     """
     check_tensors(a, b, bias)
-    return multiply(a, b, bias, activation, precision)
+    arguments = a, b, bias, activation, precision
+    if wants_gradient(*(t for t in (a, b, bias) if t is not None)):
+        return without_gradient("matmul", multiply, *arguments)
+    return multiply(*arguments)
 
 
 @custom_op(

@@ -12,7 +12,7 @@ from kernels.dropout import Dropout, dropout
 from kernels.gelu import BiasGelu, Gelu, bias_gelu, gelu
 from kernels.matmul import matmul
 from kernels.softmax import Softmax, softmax
-from kernels.vector_add import vector_add
+from kernels.vector_add import VectorAdd, vector_add
 from lab.device import DEVICE, ON_CPU
 
 needs_gpu = pytest.mark.skipif(ON_CPU, reason="needs a CUDA GPU")
@@ -144,6 +144,7 @@ def unaligned(t: torch.Tensor) -> torch.Tensor:
 # Gradients: autograd is left out of calls that need none, and never of others
 
 WITH_GRADIENT = {
+    "vector_add": (VectorAdd, lambda x: vector_add(x, x)),
     "dropout": (Dropout, lambda x: dropout(x, 0.5, 3)),
     "softmax": (Softmax, softmax),
     "gelu": (Gelu, gelu),
@@ -186,16 +187,51 @@ def test_a_tangent_is_refused_and_not_lost(name):
     operation = WITH_GRADIENT[name][1]
     with forward_ad.dual_level(), pytest.raises((RuntimeError, NotImplementedError), match="(?i)forward|jvp"):
         operation(forward_ad.make_dual(values(3, 50), values(3, 50, seed=1)))
-    with pytest.raises((RuntimeError, NotImplementedError), match="(?i)forward|jvp|setup_context"):
-        torch.func.jvp(operation, (values(3, 50),), (values(3, 50, seed=1),))
 
 
-@pytest.mark.parametrize("name", WITH_GRADIENT)
-def test_batched_tensors_are_refused_and_not_misread(name):
-    """Inside of torch.vmap a tensor has no memory of its own."""
-    operation = WITH_GRADIENT[name][1]
-    with pytest.raises(RuntimeError):
-        torch.vmap(lambda x: operation(x))(values(4, 3, 50))
+TRANSFORMS = {
+    "grad": lambda f, x: torch.func.grad(lambda x: f(x).sum())(x),
+    "vmap": lambda f, x: torch.func.vmap(f)(torch.stack([x, x])),
+    "jvp": lambda f, x: torch.func.jvp(f, (x,), (x,)),
+    "hessian": lambda f, x: torch.func.hessian(lambda x: f(x).sum())(x),
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@each_operation
+def test_the_transforms_of_torch_func_are_refused_in_words(name, transform):
+    """Inside of them a tensor may have no memory of its own."""
+    operation, make = OPERATIONS[name]
+    first, *rest = make(0, DEVICE)
+    with pytest.raises(RuntimeError, match="cannot see into these kernels"):
+        TRANSFORMS[transform](lambda x: operation(x, *rest), first)
+
+
+def test_gradients_of_a_sum_are_those_of_torch():
+    x, y = values(3, 50).requires_grad_(), values(3, 50, seed=1).requires_grad_()
+    weights = values(3, 50, seed=2).requires_grad_()
+    (gx,) = torch.autograd.grad((vector_add(x, y) * weights).sum(), x, create_graph=True)
+    assert torch.equal(gx, weights)
+    gx.square().sum().backward()  # a second derivative
+    assert torch.equal(weights.grad, 2 * weights)
+    vector_add(x, y.detach()).sum().backward()
+    assert torch.equal(x.grad, torch.ones_like(x)) and y.grad is None
+    z = torch.complex(values(7), values(7, seed=1)).requires_grad_()
+    vector_add(z, z.conj()).abs().sum().backward()
+    expected = torch.autograd.grad((z + z.conj()).abs().sum(), z)[0]
+    assert torch.equal(z.grad, expected)
+
+
+@pytest.mark.parametrize("how", ["eager", "compiled"])
+def test_a_product_has_no_gradient_and_says_so_to_whoever_goes_back(how):
+    a, b = values(20, 30).requires_grad_(), values(30, 20, seed=1)
+    product = matmul if how == "eager" else torch.compile(matmul, backend="aot_eager")
+    out = product(a, b)
+    assert out.requires_grad and same(out.detach(), matmul(a.detach(), b))
+    with pytest.raises(RuntimeError, match="matmul has no gradient: use PyTorch's own"):
+        out.sum().backward()
+    with torch.no_grad():
+        assert not product(a, b).requires_grad
 
 
 def test_a_parameter_is_a_tensor():
