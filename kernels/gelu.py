@@ -14,8 +14,8 @@ import triton.language as tl
 from triton.language.extra import libdevice
 
 from .elementwise import copied_like, flat_launcher, has_no_gaps, same_layout
-from .gradients import first_derivative, refuse_transforms, wants_gradient
-from .launch import TensorSpec, custom_op, is_compiling, launcher, tensor_spec
+from .gradients import first_derivative, is_eager, refuse_transforms, wants_gradient
+from .launch import TensorSpec, custom_op, launcher, tensor_spec
 
 BLOCK_BYTES = 4096  # of each tensor that a program owns
 ROWS = 128  # rows whose gradients one program adds up for the bias
@@ -277,9 +277,9 @@ def gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     # A small tensor takes less time than to check it, so what x is is asked for when it
     # fails.
     try:
-        if wants_gradient(x):
-            return Gelu.apply(x, approximate)
-        forward = gelu_forward if is_compiling() else gelu_forward.eager
+        if not x.requires_grad and is_eager():
+            return gelu_forward.eager(x, approximate)
+        forward = Gelu.apply if wants_gradient(x) else gelu_forward
         return forward(x, approximate)
     except Exception as error:
         failure = error

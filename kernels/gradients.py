@@ -23,6 +23,11 @@ def wants_gradient(*tensors: torch.Tensor) -> bool:
     return wanted
 
 
+def is_eager() -> bool:
+    """Return whether PyTorch just computes: without torch.compile or forward mode."""
+    return forward_ad._current_level < 0 and not is_compiling()
+
+
 def refuse_transforms() -> None:
     """Raise RuntimeError inside of torch.func's transforms, as of vmap and grad.
 

@@ -1,7 +1,7 @@
 """Launching kernels with little Python, and as one operation for torch.compile.
 
 For small tensors a call of Triton's own launch takes longer than the kernel runs. A
-`Launcher` does most of that work once. It calls parts of Triton that are not public:
+`launcher` does most of that work once. It calls parts of Triton that are not public:
 this is the only file that does so.
 """
 
@@ -20,7 +20,7 @@ import triton
 from .gpu import is_nvidia
 from .gradients import refuse_transforms
 
-# The versions of Triton that a Launcher works with: tried with 3.6.0 and 3.7.1.
+# The versions of Triton whose launch is known here: tried with 3.6.0 and 3.7.1.
 KNOWN = ("3.6", "3.7")
 TFLOAT32 = 11  # CUDA's name for fp32 that the copy engine rounds to TF32
 
@@ -158,7 +158,7 @@ def launcher(
     if not (is_nvidia(device) and knows(triton.__version__) and drives_nvidia()):
         return launch
     with current(device):
-        return Launcher(
+        return direct_launcher(
             kernel, grid, tensors, rest, constants, described, launch, **options
         )
 
@@ -170,7 +170,7 @@ def current(device: torch.device) -> Any:
 
 @functools.cache
 def knows(version: str) -> bool:
-    """Return whether a Launcher works with this version of Triton; warn if not."""
+    """Return whether the launch of this version of Triton is known; warn if not."""
     known = ".".join(version.split(".")[:2]) in KNOWN
     if not known:
         warnings.warn(
@@ -191,43 +191,64 @@ def drives_nvidia() -> bool:
     return DRIVERS.active.launcher_cls is CudaLauncher
 
 
-class Launcher:
-    """A kernel compiled for arguments like those that `launcher` is told of.
+def direct_launcher(
+    kernel, grid, tensors, rest, constants, described, otherwise, **options
+) -> Callable[..., None]:
+    """Return what `launcher` returns, of a kernel compiled now, past Triton's launch.
 
     At every call Triton's own launch looks up which compiled kernel the arguments need,
     and encodes every descriptor for the copy engine. Here the kernel is looked up once,
     and encoded descriptors are kept by the addresses of their tensors. `otherwise` is
     Triton's own launch: for when another driver than the GPU's has become active.
     """
+    if described:
+        pairs = zip(described, tensors, strict=True)
+        sources = [describe(t.at(0)) for describe, t in pairs]
+    else:
+        sources = [placeholder(t) for t in tensors]
+    compiled = kernel.warmup(*sources, *rest, *constants, grid=grid, **options)
+    start, facts, packed = start_of(compiled)
+    driver = DRIVERS.active
+    stream_of, current_device = driver.get_current_stream, driver.get_current_device
+    device, several = current_device(), torch.cuda.device_count() > 1
+    complete = None not in tensors
+    encoded = encoder(forms_of(compiled), tensors, described) if described else None
 
-    def __init__(
-        self, kernel, grid, tensors, rest, constants, described, otherwise, **options
-    ):
-        if described:
-            pairs = zip(described, tensors, strict=True)
-            sources = [describe(t.at(0)) for describe, t in pairs]
+    def launch(tensors: tuple, *rest: Any) -> None:
+        """Launch the kernel on the current stream of the device."""
+        if DRIVERS.active is not driver:
+            return otherwise(tensors, *rest)
+        if several and current_device() != device:
+            with torch.cuda.device(device):
+                return launch(tensors, *rest)
+        # As numbers: the driver is asked about the address of every tensor it gets.
+        if complete:
+            addresses = [t.data_ptr() for t in tensors]
         else:
-            sources = [placeholder(t) for t in tensors]
-        compiled = kernel.warmup(*sources, *rest, *constants, grid=grid, **options)
-        self.forms = forms_of(compiled)
-        self.start, self.facts, self.packed = start_of(compiled)
-        self.driver = DRIVERS.active
-        self.device = self.driver.get_current_device()
-        self.several = torch.cuda.device_count() > 1
-        self.otherwise = otherwise
-        self.grid, self.tensors = grid, tensors
-        self.complete = None not in tensors
-        self.constants, self.described = constants, described
-        self.encoded = functools.lru_cache(maxsize=1024)(self.encode)
+            addresses = [None if t is None else t.data_ptr() for t in tensors]
+        sources = addresses if encoded is None else encoded(*addresses)
+        stream = stream_of(device)
+        if packed:
+            start(*grid, stream, *facts, (*sources, *rest, *constants))
+        else:
+            start(*grid, stream, *facts, *sources, *rest, *constants)
+        return None
 
-    def encode(self, *addresses: int) -> tuple:
-        """Return what is passed for the descriptors of tensors at these addresses."""
-        from triton.backends.nvidia.driver import make_tensordesc_arg
+    return launch
 
+
+def encoder(
+    forms: list[dict], tensors: tuple, described: tuple[Callable, ...]
+) -> Callable[..., tuple]:
+    """Return a function that encodes the descriptors of tensors at given addresses."""
+    from triton.backends.nvidia.driver import make_tensordesc_arg
+
+    @functools.lru_cache(maxsize=1024)
+    def encode(*addresses: int) -> tuple:
         bind_context()
         encoded: tuple = ()
         for address, t, describe, form in zip(
-            addresses, self.tensors, self.described, self.forms, strict=True
+            addresses, tensors, described, forms, strict=True
         ):
             descriptor = describe(t.at(address))
             # Triton has this parameter from 3.7 on.
@@ -236,29 +257,7 @@ class Launcher:
             encoded += tuple(make_tensordesc_arg(descriptor, form))
         return encoded
 
-    def __call__(self, tensors: tuple, *rest: Any) -> None:
-        """Launch the kernel on the current stream of the device."""
-        driver = DRIVERS.active
-        if driver is not self.driver:
-            return self.otherwise(tensors, *rest)
-        if self.several and driver.get_current_device() != self.device:
-            with torch.cuda.device(self.device):
-                return self(tensors, *rest)
-        # As numbers: the driver is asked about the address of every tensor it gets.
-        if self.complete:
-            sources = [t.data_ptr() for t in tensors]
-        else:
-            sources = [None if t is None else t.data_ptr() for t in tensors]
-        if self.described:
-            sources = self.encoded(*sources)
-        stream = driver.get_current_stream(self.device)
-        if self.packed:
-            arguments = (*sources, *rest, *self.constants)
-            self.start(*self.grid, stream, *self.facts, arguments)
-        else:
-            facts = self.facts
-            self.start(*self.grid, stream, *facts, *sources, *rest, *self.constants)
-        return None
+    return encode
 
 
 DRIVERS = triton.runtime.driver

@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .gradients import first_derivative, refuse_transforms, wants_gradient
-from .launch import TensorSpec, custom_op, is_compiling, launcher, tensor_spec
+from .gradients import first_derivative, is_eager, refuse_transforms, wants_gradient
+from .launch import TensorSpec, custom_op, launcher, tensor_spec
 
 SHORT = 1024  # elements up to which several rows share a program
 # Elements up to which the registers of one program hold a row, or the two rows of the
@@ -317,10 +317,10 @@ def softmax(x: torch.Tensor, dim: int = -1) -> torch.Tensor:
     layout or dim that does not fit.
     """
     check_input(x, dim)
-    if wants_gradient(x):
-        return Softmax.apply(x, dim)
-    forward = softmax_forward if is_compiling() else softmax_forward.eager
     try:
+        if not x.requires_grad and is_eager():
+            return softmax_forward.eager(x, dim)
+        forward = Softmax.apply if wants_gradient(x) else softmax_forward
         return forward(x, dim)
     except RuntimeError:
         refuse_transforms()

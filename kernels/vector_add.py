@@ -9,8 +9,8 @@ import triton
 import triton.language as tl
 
 from .elementwise import copied_like, flat_launcher, has_no_gaps, same_layout
-from .gradients import refuse_transforms, wants_gradient
-from .launch import TensorSpec, custom_op, is_compiling
+from .gradients import is_eager, refuse_transforms, wants_gradient
+from .launch import TensorSpec, custom_op
 
 BLOCK = 1024  # elements a program owns
 
@@ -57,9 +57,9 @@ def vector_add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     # To add few numbers takes less time than to check two tensors, so what they are is
     # asked for when they fail.
     try:
-        if wants_gradient(x, y):
-            return VectorAdd.apply(x, y)
-        return add(x, y) if is_compiling() else add.eager(x, y)
+        if not x.requires_grad and not y.requires_grad and is_eager():
+            return add.eager(x, y)
+        return VectorAdd.apply(x, y) if wants_gradient(x, y) else add(x, y)
     except Exception as error:
         failure = error
     check_tensors(x, y)
