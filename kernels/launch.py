@@ -209,8 +209,7 @@ def direct_launcher(
     compiled = kernel.warmup(*sources, *rest, *constants, grid=grid, **options)
     start, facts, packed = start_of(compiled)
     driver = DRIVERS.active
-    stream_of, current_device = driver.get_current_stream, driver.get_current_device
-    device, several = current_device(), torch.cuda.device_count() > 1
+    device, several = driver.get_current_device(), torch.cuda.device_count() > 1
     complete = None not in tensors
     encoded = encoder(forms_of(compiled), tensors, described) if described else None
 
@@ -218,7 +217,7 @@ def direct_launcher(
         """Launch the kernel on the current stream of the device."""
         if DRIVERS.active is not driver:
             return otherwise(tensors, *rest)
-        if several and current_device() != device:
+        if several and driver.get_current_device() != device:
             with torch.cuda.device(device):
                 return launch(tensors, *rest)
         # As numbers: the driver is asked about the address of every tensor it gets.
@@ -227,7 +226,7 @@ def direct_launcher(
         else:
             addresses = [None if t is None else t.data_ptr() for t in tensors]
         sources = addresses if encoded is None else encoded(*addresses)
-        stream = stream_of(device)
+        stream = driver.get_current_stream(device)
         if packed:
             start(*grid, stream, *facts, (*sources, *rest, *constants))
         else:

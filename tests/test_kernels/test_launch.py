@@ -118,6 +118,19 @@ for name, call in CALLS.items():
     assert run(OPERATIONS + program) == ["True"] * 12
 
 
+def test_every_launch_asks_the_driver_for_the_stream():
+    """The check counts launches there, and torch.cuda.stream changes the answer."""
+    program = """
+active = kernels.launch.DRIVERS.active
+for name, call in CALLS.items():
+    call()
+    active.get_current_stream = lambda device: 23
+    print(23 in told(call)[0])
+    active.get_current_stream = lambda device: 7
+"""
+    assert run(OPERATIONS + program) == ["True"] * 6
+
+
 def test_a_call_is_few_steps():
     """Functions that Python calls from a call to its launch: a measure of time that no load of the machine changes."""
     program = """
