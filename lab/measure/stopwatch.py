@@ -15,6 +15,7 @@ CALL = "_call"  # ends the name of a variant timed from Python on an idle GPU, l
 ROUNDS = 21
 ROUND_MS = 4.0  # GPU time that one variant may take in one round
 MAX_REPEATS = 20
+CALLS = 40  # of one variant in a round from an idle GPU: the first few find Python's code out of the CPU's caches
 
 
 class Stopwatch:
@@ -82,7 +83,7 @@ def timed(calls: Mapping[str, Callable], from_idle: Iterable[str], stopwatch: St
         repeats = min(MAX_REPEATS, max(1, int(ROUND_MS / single)))
         rounds[name] = lambda call=call, repeats=repeats: median(stopwatch.gpu_ms(call, repeats))
         if name in from_idle:
-            rounds[name + CALL] = lambda call=call: median(stopwatch.call_ms(call) for _ in range(5))
+            rounds[name + CALL] = lambda call=call: median(stopwatch.call_ms(call) for _ in range(CALLS))
     return interleaved(rounds)
 
 
