@@ -49,6 +49,8 @@ def measure(
     machine = facts(commit or os.environ.get("TILE_COMMIT") or commit_here())
     console = console or Console()
     stopwatch = Stopwatch()
+    # torch.compile, when first used, starts processes that slow Python's calls for seconds: these times are not kept.
+    measure_workload(todo, todo.workloads[0], stopwatch, machine, say=lambda line: None)
     rows = []
     with progress_bar(console) as progress:
         task = progress.add_task(todo.op, total=len(todo.workloads))
