@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from lab.notebook import ROOT
+from lab.words import LAYERS, shown
 
 # Token → (light, dark), each at least 4.5:1 against its background. Three come first: background, text, line numbers.
 COLOURS = {
@@ -88,7 +89,9 @@ def show(thing, start: str | None = None, stop: str | None = None) -> Source:
 
 
 def line_beginning(words: str, lines: list[str], begin: int, where: str) -> int:
-    """Return the index of the first line from `begin` on that begins with these words. Raises ValueError."""
+    """Return the index of the first line from `begin` on that begins with these words. Raises ValueError, TypeError."""
+    if not isinstance(words, str):
+        raise TypeError(f"start and stop are the first words of a line, not {shown(words)}")
     found = (index for index in range(begin, len(lines)) if lines[index].lstrip().startswith(words))
     index = next(found, None)
     if index is None:
@@ -104,20 +107,22 @@ def read(thing) -> tuple[str, int, str]:
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {thing}: give a path below the top folder of the course")
         return str(path), 1, path.read_text(encoding="utf-8").rstrip("\n")
-    function = plain(thing)
     try:
+        function = plain(thing)
         source, first = inspect.getsourcelines(function)
-    except (TypeError, OSError):
+    except (TypeError, OSError, ValueError):
         raise TypeError(
-            f"no source for {thing!r}: show takes a kernel, function, class, module or path, and what was typed at a "
-            "prompt or made by exec has no file"
+            f"no source for {shown(thing)}: show takes a kernel, function, class, module or path, and what was typed "
+            "at a prompt or made by exec has no file"
         ) from None
     return inspect.getsourcefile(function) or function.__code__.co_filename, first, "".join(source).rstrip("\n")
 
 
 def plain(thing):
     """Return the Python function under @triton.jit, @triton.autotune, functools.wraps and the like."""
-    while not inspect.isroutine(thing) and hasattr(thing, "fn"):
+    for _ in range(LAYERS):
+        if inspect.isroutine(thing) or not hasattr(thing, "fn"):
+            break
         thing = thing.fn
     return inspect.unwrap(thing) if callable(thing) else thing
 

@@ -7,6 +7,7 @@ outside a tensor, the programs that meet at one element, and the values of the k
 import ctypes
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext
+from operator import index
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from lab.machine.faults import Int32OverflowError as Int32OverflowError
 from lab.machine.faults import OutOfBoundsError as OutOfBoundsError
 from lab.machine.record import Access as Access
 from lab.machine.record import Launch
+from lab.words import shown
 
 LARGEST_SNAPSHOT = 2**28  # bytes
 
@@ -127,6 +129,8 @@ class Trace:
 
         None when no launch stored there. Raises ValueError when the storage is larger than `LARGEST_SNAPSHOT`.
         """
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"snapshot takes a tensor, not {shown(tensor)}")
         place = tensor.untyped_storage().data_ptr()
         if place not in self.contents:
             return None
@@ -151,10 +155,15 @@ def trace(
     A kernel's exception passes through; the log stays.
 
     Where kernels run on a GPU, those inside the block run on the CPU all the same, on copies of their tensors that are
-    copied back: a GPU cannot be watched. Raises ValueError for an unknown order.
+    copied back: a GPU cannot be watched. Raises ValueError for an unknown order, and for programs that are no numbers.
     """
-    if not (order is None or order == "reversed" or isinstance(order, int)):
-        raise ValueError(f"order is {order!r}; it must be None, 'reversed' or a whole number to shuffle by")
+    is_seed = isinstance(order, int) and order >= 0
+    if not (is_seed or order is None or (isinstance(order, str) and order == "reversed")):
+        raise ValueError(f"order is {shown(order)}; it must be None, 'reversed' or a whole number to shuffle by")
+    try:
+        programs = None if programs is None else [index(program) for program in programs]
+    except TypeError:
+        raise ValueError(f"programs is {shown(programs)}; it must be a list of ids such as [0, 3], or None") from None
     recorded = Trace(order, programs, values, ones)
     with nullcontext() if ON_CPU else active(), watched_by(recorded):
         yield recorded

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+LAYERS = 8  # decorators that a kernel may have; an object may answer to any name, and never come to an end
+LONGEST = 100  # letters of a value that a message repeats
 SHOWN = 4  # elements, programs or lines named before "and so on"
 UNSHOWABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -53,6 +55,15 @@ def text_of(value: object) -> str:
         return str(value)
     except Exception:
         return ""
+
+
+def shown(value: object) -> str:
+    """Return repr(value) on one line, and what it is where that fails, as for 10**5000, or is long."""
+    try:
+        text = one_line(repr(value))
+    except Exception:
+        text = ""
+    return text if 0 < len(text) <= LONGEST else article(type(value).__name__)
 
 
 def one_line(text: str) -> str:

@@ -47,9 +47,9 @@ def judge(
     `progress` is called with a line now and then while the answer runs. Raises UnknownTask; whatever the answer does
     becomes a verdict.
     """
-    if isinstance(task, str):
-        from lab.task import find_task
+    from lab.task import Task, find_task
 
+    if not isinstance(task, Task):
         task = find_task(task)
     cases = task.cases
     verdict = Verdict(task.name, False, 0, len(cases))

@@ -12,9 +12,7 @@ from types import FunctionType
 
 from lab.check.examine import Finding
 from lab.generate import BLANK
-from lab.words import SHOWN, article, in_cell, place_of
-
-LAYERS = 8  # decorators that a kernel may have; an object may answer to any name, and never come to an end
+from lab.words import LAYERS, SHOWN, article, in_cell, place_of
 
 
 def before_running(function) -> Finding | None:

@@ -24,7 +24,7 @@ from lab.compiler.link import Parcel, Worker
 from lab.compiler.listing import contains_in_order, keep_lines, mnemonic, readable_lines
 from lab.refusal import advice_on, tool_words, useful_part
 from lab.show import place
-from lab.words import counted, text_of
+from lab.words import LAYERS, counted, shown, text_of
 
 TIMEOUT = 60.0  # seconds one kernel may take to compile
 
@@ -78,12 +78,19 @@ def occupancy(target: str, registers: int, shared: int, num_warps: int) -> float
 
     registers: 32-bit registers of one thread; shared: bytes of shared memory of one program.
     """
-    limits = TARGETS[target]
+    limits = limits_of(target)
     per_warp = round_up(max(registers, 1) * limits.warp_size, limits.register_unit)
     warps = min(limits.warps, limits.registers // SCHEDULERS // per_warp * SCHEDULERS)
     taken = round_up(shared + limits.shared_reserved, limits.shared_unit)
     by_shared = limits.shared // taken if taken else limits.programs
     return min(warps // num_warps, limits.programs, by_shared) * num_warps / limits.warps
+
+
+def limits_of(target: str) -> Limits:
+    """Return what a target allows. Raises ValueError for an unknown one, whatever it is."""
+    if not isinstance(target, str) or target not in TARGETS:
+        raise ValueError(f"unknown target {shown(target)}: choose from {', '.join(TARGETS)}")
+    return TARGETS[target]
 
 
 def round_up(number: int, unit: int) -> int:
@@ -157,6 +164,8 @@ class Compiled:
         Names in capitals are looked up in SASS ("LDG.E.128"), others in the assembly: "ld.global.v4" counts
         `ld.global.L1::evict_last.v4.b32` too.
         """
+        if not isinstance(instruction, str):
+            raise TypeError(f"count takes the name of an instruction, such as 'LDG.E', not {shown(instruction)}")
         wanted = instruction.split(".")
         text = self.sass if instruction.isupper() else self.asm
         found = (mnemonic(line).split(".") for line in text.splitlines())
@@ -169,8 +178,12 @@ class Compiled:
         about: keep only the lines with one of these words, and labels and branches, so that loops show; None for all.
         lines: at most this many.
         """
+        words = (about,) if isinstance(about, str) else () if about is None else about
+        if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
+            raise TypeError(f"about is {shown(about)}; it must be a word, a list of words or None")
+        if not isinstance(lines, int):
+            raise TypeError(f"lines is {shown(lines)}; it must be a whole number")
         readable = list(readable_lines(self.stage(stage)))
-        words = (about,) if isinstance(about, str) else about
         excerpt = list(keep_lines(readable, words) if words else readable)
         left = len(excerpt) - lines
         return "\n".join(excerpt[:lines] + [f"… {counted(left, 'more line')}"] * (left > 0))
@@ -267,8 +280,7 @@ def compiled(
     Raises CompileError when the compiler refuses the kernel or it needs more shared memory than the target has,
     TypeError for arguments that do not fit, and ValueError for an unknown target or a kernel whose source is lost.
     """
-    if target not in TARGETS:
-        raise ValueError(f"unknown target {target!r}: choose from {', '.join(TARGETS)}")
+    limits_of(target)
     function, values, options = bind(kernel, arguments, named)
     options |= {name: n for name, n in (("num_warps", num_warps), ("num_stages", num_stages)) if n is not None}
     return compile_packed(pack(function, values, options), target)
@@ -310,8 +322,8 @@ def bind(kernel, arguments: tuple, named: dict) -> tuple[object, dict, dict]:
     """Return the jitted function under a kernel's decorators, its arguments by name, and the options of the launch."""
     layers = [kernel]
     while not isinstance(layers[-1], JITFunction):
-        if not hasattr(layers[-1], "fn"):
-            raise TypeError(f"{kernel!r} is not a kernel: pass a function decorated with @triton.jit")
+        if len(layers) > LAYERS or not hasattr(layers[-1], "fn"):
+            raise TypeError(f"{shown(kernel)} is not a kernel: pass a function decorated with @triton.jit")
         layers.append(layers[-1].fn)
     function = layers[-1]
     signature = inspect.signature(function.fn)

@@ -1349,3 +1349,12 @@ def test_a_launch_without_its_jit_function_counts_as_well():
 @triton.jit
 def fill_kernel(x_ptr, N: tl.constexpr):
     tl.store(x_ptr + tl.arange(0, N), 1.0)
+
+
+@pytest.mark.parametrize(
+    "name", [None, ["scale_add"], 7, 10**5000, len, torch.ones(3), Case], ids=lambda value: type(value).__name__
+)
+def test_a_task_that_is_no_name_ends_in_a_sentence(name, capsys):
+    checking.check(name, len)
+    told = capsys.readouterr().out
+    assert told.startswith("There is no task called ") and told.endswith(" lists them all.\n") and told.count("\n") == 1

@@ -122,3 +122,23 @@ def test_asks_nothing_from_outside():
     page = show(Path("kernels/vector_add.py")).html
     assert "http" not in re.sub(r"<code>.*</code>", "", page, flags=re.DOTALL) and "url(" not in page
     assert page == show("kernels/vector_add.py").html
+
+
+class Endless:
+    """Answers to every name, with itself."""
+
+    def __getattr__(self, name):
+        return self
+
+
+@pytest.mark.parametrize("thing", [None, [1], 10**5000, len, Endless()], ids=lambda value: type(value).__name__)
+def test_what_has_no_source_ends_in_a_sentence(thing):
+    with pytest.raises(TypeError, match="^no source for .*: show takes a kernel, function, class, module or path"):
+        show(thing)
+
+
+@pytest.mark.parametrize("words", [[1], 7, 10**5000, b"x", len], ids=lambda value: type(value).__name__)
+def test_odd_first_words_end_in_a_sentence(words):
+    for place in ("start", "stop"):
+        with pytest.raises(TypeError, match="^start and stop are the first words of a line, not "):
+            show(vector_add, **{place: words})

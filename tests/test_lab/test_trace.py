@@ -493,3 +493,32 @@ def test_a_thousand_programs_trace_in_a_moment():
     needed = t.bytes_needed
     assert time.process_time() - start < 3.0  # 0.5 s on a quiet laptop
     assert needed == t.bytes_moved == 8 * n
+
+
+@pytest.mark.parametrize("order", [[1], 2.5, "forward", "", -1, torch.ones(3), len], ids=str)
+def test_an_odd_order_ends_in_a_sentence(order):
+    with pytest.raises(ValueError, match="order is .*; it must be None, 'reversed' or a whole number"), trace(order):
+        pass
+
+
+@pytest.mark.parametrize(
+    "programs", [3, 10**5000, "sm", [0.5], [None], len, torch.ones(3)], ids=lambda value: type(value).__name__
+)
+def test_odd_programs_end_in_a_sentence(programs):
+    with pytest.raises(ValueError, match="programs is .*; it must be a list of ids"), trace(programs=programs):
+        pass
+
+
+def test_programs_may_come_from_anything_that_counts():
+    for programs in (range(2), iter([0, 1]), {0, 1}, torch.tensor([0, 1]), np.arange(2)):
+        with trace(programs=programs) as t:
+            pass
+        assert sorted(t.programs) == [0, 1]
+
+
+@pytest.mark.parametrize("thing", [None, [1], 7, "x", len], ids=lambda value: type(value).__name__)
+def test_a_snapshot_of_no_tensor_ends_in_a_sentence(thing):
+    with trace() as t:
+        pass
+    with pytest.raises(TypeError, match="^snapshot takes a tensor, not "):
+        t.snapshot(thing)

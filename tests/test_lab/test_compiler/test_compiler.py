@@ -644,3 +644,41 @@ def test_a_forked_child_has_a_worker_of_its_own():
     assert os.read(reader, 1) == b"1"
     os.waitpid(child, 0)
     assert compiler.worker.process.pid == pid
+
+
+class Endless:
+    """Answers to every name, with itself."""
+
+    def __getattr__(self, name):
+        return self
+
+
+@pytest.mark.parametrize(
+    "target",
+    [["sm_90"], {}, None, 90, 10**5000, "sm_99", "", Compiled, torch.ones(2)],
+    ids=lambda value: type(value).__name__,
+)
+def test_an_unknown_target_ends_in_a_sentence(target):
+    with pytest.raises(ValueError, match="^unknown target .*: choose from sm_75, .*gfx942$"):
+        compiled(None, target=target)
+    with pytest.raises(ValueError, match="^unknown target .*: choose from sm_75, .*gfx942$"):
+        compiler.occupancy(target, 32, 0, 4)
+
+
+@pytest.mark.parametrize(
+    "kernel", [None, [1], 10**5000, Compiled, len, torch.ones(2), Endless()], ids=lambda value: type(value).__name__
+)
+def test_what_is_no_kernel_ends_in_a_sentence(kernel):
+    with pytest.raises(TypeError, match="is not a kernel: pass a function decorated with @triton.jit$"):
+        compiled(kernel, 1)
+
+
+@pytest.mark.parametrize("odd", [[1], 7.5, 10**5000, len, b"ld", torch.ones(2)], ids=lambda value: type(value).__name__)
+def test_odd_questions_to_a_compiled_kernel_end_in_a_sentence(odd):
+    code = vector_add()
+    with pytest.raises(TypeError, match="count takes the name of an instruction, such as 'LDG.E', not "):
+        code.count(odd)
+    with pytest.raises(TypeError, match="about is .*; it must be a word, a list of words or None"):
+        code.view("ptx", about=odd)
+    with pytest.raises(TypeError, match="lines is .*; it must be a whole number"):
+        code.view("ptx", lines=None if isinstance(odd, int) else odd)
