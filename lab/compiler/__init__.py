@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import index
 
 import triton
 from triton.runtime.jit import JITFunction
@@ -282,8 +283,18 @@ def compiled(
     """
     limits_of(target)
     function, values, options = bind(kernel, arguments, named)
-    options |= {name: n for name, n in (("num_warps", num_warps), ("num_stages", num_stages)) if n is not None}
+    for name, count in (("num_warps", num_warps), ("num_stages", num_stages)):
+        if count is not None:
+            options[name] = whole_number(name, count)
     return compile_packed(pack(function, values, options), target)
+
+
+def whole_number(name: str, value: object) -> int:
+    """Return an option of a launch as an int. Raises TypeError, naming it, for what is no whole number."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} is {shown(value)}; it must be a whole number") from None
 
 
 def objections(kernels: Iterable[dict], targets: Sequence[str] = ("sm_80", "sm_90")) -> list[str]:
@@ -368,7 +379,7 @@ def compile_packed(packed: dict, target: str) -> Compiled:
         reply = worker.ask(message, TIMEOUT)
     except TimeoutError:
         raise CompileError(kernel, target, f"still compiling after {TIMEOUT:.0f} s: try smaller blocks") from None
-    except (ValueError, RecursionError) as error:  # numbers of 5,000 digits, lists that hold themselves
+    except (ValueError, TypeError, RecursionError) as error:  # numbers of 5,000 digits, lists that hold themselves
         raise CompileError(kernel, target, f"an argument cannot be passed on: {text_of(error)}") from None
     except EOFError as error:
         words = useful_part(text_of(error)) or "nothing printed"

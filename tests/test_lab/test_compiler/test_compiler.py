@@ -682,3 +682,12 @@ def test_odd_questions_to_a_compiled_kernel_end_in_a_sentence(odd):
         code.view("ptx", about=odd)
     with pytest.raises(TypeError, match="lines is .*; it must be a whole number"):
         code.view("ptx", lines=None if isinstance(odd, int) else odd)
+
+
+@pytest.mark.parametrize("odd", [[1], 7.5, "4", len, {1}, torch.ones(2)], ids=lambda value: type(value).__name__)
+def test_odd_options_of_a_launch_end_in_a_sentence(odd):
+    for name in ("num_warps", "num_stages"):
+        with pytest.raises(TypeError, match=f"^{name} is .*; it must be a whole number$"):
+            vector_add(**{name: odd})
+    with pytest.raises(CompileError, match="^sm_90 refuses add_kernel"):
+        vector_add(num_ctas=odd)
