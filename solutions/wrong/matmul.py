@@ -420,8 +420,6 @@ def tile_product_fault_kernel(
         if FAULT == "rounds":
             a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
         acc = tl.dot(a, b, acc)
-        if FAULT == "narrow sums":
-            acc = acc.to(out_ptr.dtype.element_ty).to(tl.float32)
     out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
     tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
 
@@ -453,11 +451,6 @@ def rounds_its_inputs_to_bf16(a, b):
     return product_with("rounds", a, b)
 
 
-@wrong("tile_product", reason="wrong-values")
-def keeps_the_sums_in_the_dtype_of_the_output(a, b):
-    return product_with("narrow sums", a, b)
-
-
 @wrong("tile_product", reason="int32-overflow")
 def counts_columns_in_32_bits(a, b):
     return product_with("32 bits", a, b)
@@ -477,12 +470,12 @@ def matvec_narrow_kernel(
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
         a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
         x = tl.load(x_ptr + offs_k * stride_x, mask=mask_k, other=0.0)
-        acc += tl.sum(a * x[None, :], axis=1)
+        acc += tl.sum((a * x[None, :]).to(tl.float32), axis=1)
     tl.store(out_ptr + offs_m, acc, mask=mask_m)
 
 
 @wrong("matvec", reason="wrong-values")
-def multiplies_without_widening(a, x):
+def widens_after_the_product(a, x):
     return times_vector(matvec_narrow_kernel, a, x)
 
 
