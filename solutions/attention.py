@@ -40,7 +40,7 @@ from lab.task import Case, Task
 
 TASKS: dict[str, Task] = {}
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 
 
 def normal(generator, *shape, dtype=torch.float32, scale=1.0):
@@ -109,6 +109,47 @@ def spoilt(N, first, last, *more):
     return make
 
 
+def one_way(M, N, size, *more, heads=()):
+    """Return a maker of queries and keys that all point one way, some queries against
+    it: scores are near `size`, or near -`size`. Values are so close to 1 that the
+    roundings of large scores do not show.
+    """
+
+    def make(generator):
+        way = torch.full((16,), (size / 4) ** 0.5, device=generator.device)
+        signs = 1.0 - 2 * (torch.arange(M, device=generator.device) % 3 == 1)
+        q = signs[:, None] * way + normal(generator, *heads, M, 16, scale=0.1)
+        k = way + normal(generator, *heads, N, 16, scale=0.1)
+        return q, k, near_one(generator, *heads, N, 16) / 64 + 1, *more
+
+    return make
+
+
+def rows_past_2_31(generator, width, make=normal):
+    """Return three fp16 rows 2**30 + 8 apart: the last begins past 2**31. What lies
+    between is never touched.
+    """
+    step = 2**30 + 8
+    memory = torch.empty(2 * step + width, dtype=torch.float16, device=generator.device)
+    return memory.as_strided((3, width), (step, 1)).copy_(make(generator, 3, width))
+
+
+def past_2_31(place, *more):
+    """Return a maker of three queries, keys and values, of which those at `place` lie
+    far apart.
+    """
+
+    def make(generator):
+        inputs = list(attended(3, 3, dtype=torch.float16)(generator))
+        inputs[place] = rows_past_2_31(generator, 16, (normal, normal, near_one)[place])
+        return *inputs, *more
+
+    return make
+
+
+PAST_2_31 = ("queries", "keys", "values")
+
+
 def attend(q, k, v):
     """Return the mean of v weighted by softmax(q @ k.T / sqrt(D)): what one query, or
     several, make of the keys.
@@ -133,7 +174,9 @@ def attend(q, k, v):
 # | 1, 3 | 3 | $e^{-2} + 1 = 1.135$ | $10\, e^{-2} + 20 = 21.35$ |
 # | 2, 5 | 5 | $1.135\, e^{-2} + e^{-3} + 1 = 1.203$ | $21.35\, e^{-2} + 30\, e^{-3} + 40 = 44.38$ |
 #
-# and the mean is $44.38 / 1.203 = 36.88$. The division comes once, at the end. Four blanks.
+# and the mean is $44.38 / 1.203 = 36.88$. The division comes once, at the end. A score may be $-\infty$: its value has
+# no weight. `top` begins with the smallest number that float32 has, for with $-\infty$ a block of such scores would
+# compute $\infty - \infty$. Four blanks.
 
 
 # %% task="weighted_mean"
@@ -143,7 +186,7 @@ def weighted_mean_kernel(x_ptr, v_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexp
     one row of x.
     """
     row = tl.program_id(0).to(tl.int64)
-    top = -float("inf")
+    top = -3.4028234663852886e38  # the smallest number
     total = 0.0
     acc = 0.0
     for start in range(0, N, BLOCK):
@@ -183,15 +226,28 @@ def weighted_mean_reference(x, v):
 
 
 def sorted_scores(descending):
-    """Return a maker of rows of scores that rise, so that every block brings a new
-    maximum, or that fall.
+    """Return a maker of rows of scores that rise by hundreds, so that every block
+    brings a new maximum, or that fall.
     """
 
     def make(generator):
-        x, v = scores_and_values(3, 150, scale=5.0)(generator)
+        x, v = scores_and_values(3, 150, scale=500.0)(generator)
         return x.sort(1, descending=descending).values.contiguous(), v
 
     return make
+
+
+def hidden_scores(generator):
+    """Return scores of which the first 70 of each row are -inf."""
+    x, v = scores_and_values(3, 150)(generator)
+    x[:, :70] = -INF
+    return x, v
+
+
+def low_scores(generator):
+    """Return scores near -1000."""
+    x, v = scores_and_values(3, 100)(generator)
+    return x - 1000, v
 
 
 def table_of_scores(generator):
@@ -227,8 +283,15 @@ TASKS["weighted_mean"] = Task(
         Case("rising", sorted_scores(descending=False), programs=3),
         Case("falling", sorted_scores(descending=True), programs=3),
         Case("large", scores_and_values(3, 100, scale=100.0), programs=3),
+        Case("large and negative", low_scores, programs=3),
+        Case("blocks of -inf", hidden_scores, programs=3),
         Case("bf16", scores_and_values(3, 100, torch.bfloat16), programs=3),
         Case("fp16", scores_and_values(3, 100, torch.float16), programs=3),
+        Case(
+            "offsets past 2**31",
+            lambda g: (rows_past_2_31(g, 40), near_one(g, 40, dtype=torch.float16)),
+            programs=3,
+        ),
     ),
 )
 
@@ -246,7 +309,7 @@ def load_rows(ptr, offs, count, stride, D: tl.constexpr):
     """Return the rows `offs` of a matrix with rows of D elements, in fp32; rows from
     `count` on are zero.
     """
-    ptrs = ptr + offs[:, None] * stride + tl.arange(0, D)[None, :]
+    ptrs = ptr + offs.to(tl.int64)[:, None] * stride + tl.arange(0, D)[None, :]
     return tl.load(ptrs, mask=(offs < count)[:, None], other=0.0).to(tl.float32)
 
 
@@ -351,14 +414,18 @@ TASKS["causal_attention"] = Task(
         Case("tiles exactly full", attended(32, 32), programs=2),
         Case("one past a tile", attended(17, 17), programs=2),
         Case("nothing divides", attended(37, 37), programs=3),
-        Case("one query, many keys", attended(1, 50)),
+        Case("one query, many keys", attended(1, 150)),
+        Case("one key more than queries", attended(16, 17)),
         Case("more keys than queries", attended(19, 41), programs=2),
+        Case("many tiles", attended(90, 150), programs=2),
+        Case("scores near 200 and -200", one_way(20, 20, 200.0), programs=2),
         Case("more queries than keys: some see nothing", attended(40, 21), programs=3),
         Case("rows that lie apart", attended_apart(18, 18), programs=2),
         Case("NaN in the last keys", spoilt(48, 32, 48), programs=3),
         Case("32 numbers a row", attended(20, 20, 32), programs=2),
         Case("bf16", attended(20, 20, dtype=torch.bfloat16), programs=2),
         Case("fp16", attended(20, 20, dtype=torch.float16), programs=2),
+        *(Case(f"{PAST_2_31[i]} past 2**31", past_2_31(i)) for i in range(3)),
     ),
 )
 
@@ -454,12 +521,15 @@ TASKS["attention_lse"] = Task(
         Case("tiles exactly full", attended(32, 32), programs=2),
         Case("one past a tile", attended(17, 33), programs=2),
         Case("nothing divides", attended(37, 50), programs=3),
-        Case("one query, many keys", attended(1, 50)),
+        Case("one query, many keys", attended(1, 150)),
+        Case("many tiles", attended(90, 150), programs=2),
         Case("rows that lie apart", attended_apart(18, 30), programs=2),
         Case("large scores", attended(18, 30, scale=12.0), programs=2),
+        Case("scores near 200 and -200", one_way(20, 70, 200.0), programs=2),
         Case("32 numbers a row", attended(20, 20, 32), programs=2),
         Case("bf16", attended(20, 20, dtype=torch.bfloat16), programs=2),
         Case("fp16", attended(20, 20, dtype=torch.float16), programs=2),
+        *(Case(f"{PAST_2_31[i]} past 2**31", past_2_31(i)) for i in range(3)),
     ),
 )
 
@@ -565,7 +635,13 @@ TASKS["window_attention"] = Task(
             attended(20, 20, 16, 1),
             programs=2,
         ),
+        *(
+            Case(f"a window of {window}", attended(32, 32, 16, window), programs=2)
+            for window in (2, 18, 34)
+        ),
         Case("a window as wide as a tile", attended(48, 48, 16, 16), programs=3),
+        Case("many tiles", attended(150, 150, 16, 110), programs=2),
+        Case("scores near 200 and -200", one_way(20, 20, 200.0, 9), programs=2),
         Case("nothing divides", attended(53, 53, 16, 21), programs=4),
         Case("a window wider than all", attended(37, 37, 16, 1000), programs=3),
         Case("NaN before the window", spoilt(64, 0, 16, 17), programs=4),
@@ -574,6 +650,7 @@ TASKS["window_attention"] = Task(
         Case("32 numbers a row", attended(40, 40, 32, 9), programs=3),
         Case("bf16", attended(40, 40, 16, 9, dtype=torch.bfloat16), programs=3),
         Case("fp16", attended(40, 40, 16, 9, dtype=torch.float16), programs=3),
+        *(Case(f"{PAST_2_31[i]} past 2**31", past_2_31(i, 2)) for i in range(3)),
     ),
 )
 
@@ -688,7 +765,13 @@ TASKS["softcap_attention"] = Task(
         Case("one past a tile", heads(2, 17, 33), programs=4),
         Case("one key past a tile, a small cap", heads(2, 5, 17, cap=0.5), programs=2),
         Case("nothing divides, all sizes differ", heads(3, 21, 37), programs=6),
-        Case("one query, many keys", heads(4, 1, 50), programs=4),
+        Case("one query, many keys", heads(4, 1, 150), programs=4),
+        Case("many tiles", heads(2, 90, 300), programs=2),
+        Case(
+            "scores near 200 and -200, a large cap",
+            one_way(20, 70, 200.0, 300.0, heads=(2,)),
+            programs=2,
+        ),
         Case(
             "scores far beyond the cap",
             heads(2, 18, 20, cap=5.0, scale=40.0),

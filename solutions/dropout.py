@@ -75,6 +75,11 @@ def first_words(n, seed, device):
     return philox_reference(seed, torch.arange(n, device=device))[:, 0]
 
 
+def number_of(counter, seed=13):
+    """Return what `tl.rand` gives for one counter."""
+    return uniform(first_words(counter + 1, seed, "cpu"))[counter].item()
+
+
 # %% [markdown]
 # ## 1. Apply a mask: what becomes of infinity? (1 point)
 #
@@ -119,7 +124,7 @@ def masked_scale(x, keep, p):
 # %% tags=["spec"]
 def masked_scale_reference(x, keep, p):
     """The specification of `masked_scale`."""
-    return torch.where(keep, x / (1 - p), 0)
+    return torch.where(keep, x.double() / (1 - p), 0).to(x.dtype)
 
 
 def vector_and_mask(n, p=0.5, dtype=torch.float32):
@@ -154,11 +159,11 @@ TASKS["masked_scale"] = Task(
         Case("one block, masked tail", vector_and_mask(100)),
         Case("two blocks, exactly full", vector_and_mask(512), programs=2),
         Case("one past a block", vector_and_mask(257), programs=2),
-        Case("a quarter dropped", vector_and_mask(1000, p=0.25), programs=2),
+        Case("a quarter dropped", vector_and_mask(1300, p=0.25), programs=2),
         Case("nothing dropped", vector_and_mask(300, p=0.0)),
         Case("empty", vector_and_mask(0)),
-        Case("bf16", vector_and_mask(300, dtype=torch.bfloat16)),
-        Case("fp16", vector_and_mask(300, dtype=torch.float16)),
+        Case("bf16", vector_and_mask(300, p=0.3, dtype=torch.bfloat16)),
+        Case("fp16", vector_and_mask(300, p=0.3, dtype=torch.float16)),
         Case("zeros, infinities, NaN", special_and_mask),
     ),
 )
@@ -234,7 +239,7 @@ TASKS["random_sign"] = Task(
         Case("one block, masked tail", vector_and_seed(100)),
         Case("two blocks, exactly full", vector_and_seed(512), programs=2),
         Case("one past a block", vector_and_seed(257), programs=2),
-        Case("nothing divides", vector_and_seed(1111), programs=2),
+        Case("nothing divides", vector_and_seed(1311), programs=2),
         *(Case(f"seed {seed}", vector_and_seed(50, seed)) for seed in SEEDS),
         Case("empty", vector_and_seed(0)),
         Case("bf16", vector_and_seed(300, dtype=torch.bfloat16)),
@@ -303,12 +308,22 @@ def drop_rows(x, p, seed):
 def drop_rows_reference(x, p, seed):
     """The specification of `drop_rows`."""
     keep = uniform(first_words(x.shape[0], seed, x.device)) >= p
-    return torch.where(keep[:, None], x / (1 - p), 0).contiguous()
+    out = torch.where(keep[:, None], x.double() / (1 - p), 0)
+    return out.to(x.dtype).contiguous()
 
 
 def matrix(M, N, p=0.5, seed=13, dtype=torch.float32):
     """Return a maker of a contiguous matrix, p and a seed."""
     return lambda generator: (numbers(generator, M, N, dtype=dtype), p, seed)
+
+
+def rows_far_apart(generator):
+    """Return three fp16 rows 2**30 + 8 apart: the last begins past 2**31. What lies
+    between is never touched.
+    """
+    step = 2**30 + 8
+    memory = torch.empty(2 * step + 16, dtype=torch.float16, device=generator.device)
+    return memory.as_strided((3, 16), (step, 1)).copy_(numbers(generator, 3, 16))
 
 
 TASKS["drop_rows"] = Task(
@@ -334,12 +349,16 @@ TASKS["drop_rows"] = Task(
         Case("one past a tile", matrix(17, 33), programs=2),
         Case("a tenth dropped", matrix(90, 7, p=0.1), programs=2),
         Case("nothing dropped", matrix(20, 20, p=0.0)),
+        Case("p is the number of row 5", matrix(60, 5, p=number_of(5)), programs=2),
+        Case("many tiles each way", matrix(140, 200, p=0.3), programs=4),
         Case("another seed", matrix(50, 5, seed=2**40 + 1), programs=2),
         Case("transposed", lambda g: (numbers(g, 21, 45).t(), 0.5, 13), programs=2),
         Case("sliced", lambda g: (numbers(g, 40, 100)[::2, 1::3], 0.5, 13), programs=2),
         Case("no rows", matrix(0, 5)),
-        Case("bf16", matrix(20, 40, dtype=torch.bfloat16)),
+        Case("bf16", matrix(20, 40, p=0.3, dtype=torch.bfloat16)),
         Case("zeros, infinities, NaN", lambda g: (special(g).reshape(10, 4), 0.5, 13)),
+        Case("rows past 2**31", lambda g: (rows_far_apart(g), 0.0, 13)),
+        Case("columns past 2**31", lambda g: (rows_far_apart(g).t(), 0.0, 13)),
     ),
 )
 
@@ -377,7 +396,7 @@ def chance_round_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     call = pid * CALLS + tl.arange(0, CALLS)
     offs = call[:, None] * 4 + tl.arange(0, 4)[None, :]  # blank: offs = ____
     mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
     u0, u1, u2, u3 = tl.rand4x(seed, call)
     # blank: pairs = tl.join(tl.join(u0, ____), ____)
     pairs = tl.join(tl.join(u0, u2), tl.join(u1, u3))
@@ -438,7 +457,8 @@ TASKS["chance_round"] = Task(
         Case("one block, masked tail", hundreds(100)),
         Case("two blocks, exactly full", hundreds(512), programs=2),
         Case("one past a block", hundreds(257), programs=2),
-        Case("nothing divides", hundreds(1111), programs=2),
+        Case("nothing divides", hundreds(1311), programs=2),
+        Case("large", lambda g: (2**18 * numbers(g, 300).clamp(-3, 3), 13)),
         *(Case(f"seed {seed}", hundreds(50, seed)) for seed in SEEDS[2:]),
         Case("whole numbers", lambda g: (numbers(g, 50).round(), 13)),
         Case("empty", hundreds(0)),
@@ -503,7 +523,8 @@ def dropout_add(x, residual, p, seed):
 def dropout_add_reference(x, residual, p, seed):
     """The specification of `dropout_add`."""
     keep = uniform(first_words(x.numel(), seed, x.device)) >= p
-    return residual + torch.where(keep, x / max(1 - p, 1e-9), 0)
+    kept = torch.where(keep, x.double() / max(1 - p, 1e-9), 0)
+    return (residual.double() + kept).to(x.dtype)
 
 
 def two_vectors(n, p=0.5, seed=13, dtype=torch.float32):
@@ -536,15 +557,16 @@ TASKS["dropout_add"] = Task(
     cases=(
         Case("one element", two_vectors(1)),
         Case("one block, masked tail", two_vectors(100)),
-        Case("exactly full", two_vectors(4096), programs=2),
+        Case("exactly full", two_vectors(4096), programs=4),
         Case("one past a block", two_vectors(1025), programs=2),
-        Case("nothing divides", two_vectors(2999, p=0.1), programs=2),
+        Case("nothing divides", two_vectors(4999, p=0.1), programs=5),
         Case("p is 0", two_vectors(300, p=0.0)),
+        Case("p is the number of element 5", two_vectors(60, p=number_of(5))),
         Case("p is 1", lambda g: (special(g), numbers(g, 40), 1.0, 13)),
         Case("another seed", two_vectors(300, seed=-1)),
         Case("empty", two_vectors(0)),
-        Case("bf16", two_vectors(300, dtype=torch.bfloat16)),
-        Case("fp16", two_vectors(300, dtype=torch.float16)),
+        Case("bf16", two_vectors(300, p=0.3, dtype=torch.bfloat16)),
+        Case("fp16", two_vectors(300, p=0.3, dtype=torch.float16)),
         Case("zeros, infinities, NaN", lambda g: (special(g), numbers(g, 40), 0.5, 13)),
     ),
 )

@@ -69,8 +69,9 @@ def finite(generator, dtype=torch.float32):
 
 
 def infinities(generator):
-    """Return infinity, a number, and infinity again."""
-    return torch.tensor([float("inf"), 1.0, float("inf")], device=generator.device)
+    """Return infinity, a number, infinity again, and NaN."""
+    values = [float("inf"), 1.0, float("inf"), float("nan")]
+    return torch.tensor(values, device=generator.device)
 
 
 def one_vector(n, dtype=torch.float32):
@@ -140,11 +141,12 @@ TASKS["silu"] = Task(
         Case("one block, masked tail", one_vector(100)),
         Case("two blocks, exactly full", one_vector(512), programs=2),
         Case("one past a block", one_vector(257), programs=2),
+        Case("nothing divides", one_vector(1300), programs=2),
         Case("empty", one_vector(0)),
         Case("bf16", one_vector(300, torch.bfloat16)),
         Case("fp16", one_vector(300, torch.float16)),
         Case("every finite size", lambda g: (finite(g),)),
-        Case("infinity", lambda g: (infinities(g),)),
+        Case("infinity, NaN", lambda g: (infinities(g),)),
     ),
 )
 
@@ -208,11 +210,12 @@ TASKS["quick_gelu"] = Task(
         Case("one block, masked tail", one_vector(100)),
         Case("two blocks, exactly full", one_vector(512), programs=2),
         Case("one past a block", one_vector(257), programs=2),
+        Case("nothing divides", one_vector(1300), programs=2),
         Case("empty", one_vector(0)),
         Case("bf16", one_vector(300, torch.bfloat16)),
         Case("fp16", one_vector(300, torch.float16)),
         Case("every finite size", lambda g: (finite(g),)),
-        Case("infinity", lambda g: (infinities(g),)),
+        Case("infinity, NaN", lambda g: (infinities(g),)),
     ),
 )
 
@@ -294,6 +297,7 @@ TASKS["quick_gelu_backward"] = Task(
         Case("one block, masked tail", vector_and_gradient(100)),
         Case("two blocks, exactly full", vector_and_gradient(512), programs=2),
         Case("one past a block", vector_and_gradient(257), programs=2),
+        Case("nothing divides", vector_and_gradient(1300), programs=2),
         Case("empty", vector_and_gradient(0)),
         Case("bf16", vector_and_gradient(300, torch.bfloat16)),
         Case("fp16", vector_and_gradient(300, torch.float16)),
@@ -368,13 +372,16 @@ TASKS["softplus"] = Task(
         Case("one block, masked tail", one_vector(100)),
         Case("two blocks, exactly full", one_vector(512), programs=2),
         Case("one past a block", one_vector(257), programs=2),
+        Case("nothing divides", one_vector(1300), programs=2),
         Case("empty", one_vector(0)),
         Case("bf16", one_vector(300, torch.bfloat16)),
         Case("fp16", one_vector(300, torch.float16)),
         Case("far left", lambda g: (-10 - numbers(g, 200).abs(),)),
         Case("far right", lambda g: (80 + 10 * numbers(g, 200).abs(),)),
         Case("every finite size", lambda g: (finite(g),)),
-        Case("infinities", lambda g: (torch.cat([infinities(g), -infinities(g)]),)),
+        Case(
+            "infinities, NaN", lambda g: (torch.cat([infinities(g), -infinities(g)]),)
+        ),
     ),
 )
 
@@ -448,6 +455,13 @@ def rows_far_apart(generator):
     return (memory.as_strided((3, 16), (step, 1)).copy_(numbers(generator, 3, 16)),)
 
 
+def columns_far_apart(generator):
+    """Return four bf16 columns that lie far apart: the last begins past 2**31."""
+    step = 2**31 // 3 + 8
+    memory = torch.empty(3 * step + 3, dtype=torch.bfloat16, device=generator.device)
+    return (memory.as_strided((3, 4), (1, step)).copy_(numbers(generator, 3, 4)),)
+
+
 TASKS["geglu"] = Task(
     name="geglu",
     title="GeGLU: a kernel of your own",
@@ -470,6 +484,7 @@ TASKS["geglu"] = Task(
         Case("blocks exactly full", halves(2, 512), programs=2),
         Case("one past a block", halves(3, 257), programs=3),
         Case("nothing divides", halves(5, 333), programs=5),
+        Case("long rows", halves(4, 4099), programs=20),
         Case("transposed", lambda g: (numbers(g, 44, 9).t(),), programs=2),
         Case("sliced", lambda g: (numbers(g, 12, 100)[::2, 1::3][:, :30],)),
         Case("no rows", halves(0, 5)),
@@ -481,7 +496,8 @@ TASKS["geglu"] = Task(
                 torch.cat([finite(g)[None], torch.ones_like(finite(g))[None]], 1),
             ),
         ),
-        Case("offsets past 2**31", rows_far_apart),
+        Case("rows past 2**31", rows_far_apart),
+        Case("columns past 2**31", columns_far_apart),
     ),
 )
 

@@ -38,20 +38,64 @@ from lab.task import Case, Task
 TASKS: dict[str, Task] = {}
 
 
-def quarters(generator, *shape, dtype=torch.float32):
-    """Return quarters between -2 and 2: their products, and sums of a hundred of those,
-    are exact in any order.
+def fractions(generator, *shape, dtype=torch.float32):
+    """Return fractions between -2 and 2, quarters for 16 bits: sums of hundreds of their
+    products are exact in float32, in any order. TF32 holds them, bf16 does not.
     """
-    return (
-        torch.randint(-8, 9, shape, generator=generator, device=generator.device) / 4
-    ).to(dtype)
-
-
-def factors(*shapes, dtype=torch.float32):
-    """Return a maker of tensors of these shapes."""
-    return lambda generator: tuple(
-        quarters(generator, *shape, dtype=dtype) for shape in shapes
+    parts = 256 if dtype == torch.float32 else 4
+    whole = torch.randint(
+        -2 * parts, 2 * parts + 1, shape, generator=generator, device=generator.device
     )
+    return (whole / parts).to(dtype)
+
+
+def factors(*shapes):
+    """Return a maker of tensors of these shapes."""
+    return lambda generator: tuple(fractions(generator, *shape) for shape in shapes)
+
+
+def unlike(*shapes):
+    """Return a maker of tensors, the first of which is too large for fp16, and the
+    others too small.
+    """
+
+    def make(generator):
+        first, *others = factors(*shapes)(generator)
+        return first * 2**30, *(other / 2**30 for other in others)
+
+    return make
+
+
+def cancelling(dtype, M, *columns):
+    """Return a maker of a matrix of M rows and of others with so many columns (None: a
+    vector). The first half of each sum is large, and the second takes it nearly back.
+    """
+
+    def make(generator):
+        large, small = fractions(generator, 2, M, 150)
+        shapes = [(150,) if N is None else (150, N) for N in columns]
+        others = [16 + fractions(generator, *shape) for shape in shapes]
+        rounded = (16 * large).to(dtype)
+        a = torch.cat([rounded, (small / 8 - rounded.float()).to(dtype)], 1)
+        return a, *(torch.cat([other, other]).to(dtype) for other in others)
+
+    return make
+
+
+def far_apart(generator, axis, M, N):
+    """Return an fp16 matrix of three rows (axis 0) or columns that lie 2**30 + 8 apart:
+    the last begins past 2**31. What lies between is never touched.
+    """
+    step = 2**30 + 8
+    memory = torch.empty(2 * step + 16, dtype=torch.float16, device=generator.device)
+    strides = (step, 1) if axis == 0 else (1, step)
+    values = fractions(generator, M, N, dtype=torch.float16)
+    return memory.as_strided((M, N), strides).copy_(values)
+
+
+def quarters(generator, *shape):
+    """Return quarters in fp16."""
+    return fractions(generator, *shape, dtype=torch.float16)
 
 
 # %% [markdown]
@@ -67,7 +111,8 @@ def factors(*shapes, dtype=torch.float32):
 # | `x` | 5 | 6 | 7 | 8 | |
 #
 # The last step of the loop may reach past the end of the rows. What lies there is not yours to read, and what stands
-# in its place enters the sum. Two blanks: the mask along `k`, and what a step adds to the sums.
+# in its place enters the sum. Both tensors may have any strides, so the columns are 64-bit numbers like the rows: a
+# column times its stride can pass 2**31. Two blanks: the mask along `k`, and what a step adds to the sums.
 
 
 # %% task="matvec"
@@ -81,7 +126,7 @@ def matvec_kernel(
     mask_m = offs_m < M
     acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K)
+        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
         mask_k = offs_k < K  # blank: mask_k = ____
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
         a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(
@@ -133,14 +178,22 @@ TASKS["matvec"] = Task(
         Case("masked rows and columns", factors((5, 40), (40,))),
         Case("one past both", factors((17, 33), (33,)), programs=2),
         Case("nothing divides", factors((50, 77), (77,)), programs=2),
+        Case("many steps", factors((150, 600), (600,)), programs=2),
+        Case("large and small", unlike((20, 50), (50,)), programs=2),
         Case(
             "transposed, strided",
-            lambda g: (quarters(g, 40, 21).t(), quarters(g, 80)[::2]),
+            lambda g: (fractions(g, 40, 21).t(), fractions(g, 80)[::2]),
             programs=2,
         ),
         Case("no columns: sums of nothing", factors((20, 0), (0,)), programs=2),
-        Case("bf16", factors((20, 50), (50,), dtype=torch.bfloat16)),
-        Case("fp16", factors((20, 50), (50,), dtype=torch.float16)),
+        Case("bf16", cancelling(torch.bfloat16, 20, None)),
+        Case("fp16", cancelling(torch.float16, 20, None)),
+        Case("rows past 2**31", lambda g: (far_apart(g, 0, 3, 16), quarters(g, 16))),
+        Case("columns past 2**31", lambda g: (far_apart(g, 1, 16, 3), quarters(g, 3))),
+        Case(
+            "elements past 2**31",
+            lambda g: (quarters(g, 5, 3), far_apart(g, 0, 3, 1)[:, 0]),
+        ),
     ),
 )
 
@@ -180,7 +233,7 @@ def tile_product_kernel(
     mask_m, mask_n = offs_m < M, offs_n < N
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K)
+        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
         mask_k = offs_k < K
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
         # blank: offs_b = ____ + ____
@@ -240,17 +293,37 @@ TASKS["tile_product"] = Task(
         ),
         Case(
             "a transposed",
-            lambda g: (quarters(g, 40, 21).t(), quarters(g, 40, 35)),
+            lambda g: (fractions(g, 40, 21).t(), fractions(g, 40, 35)),
             programs=2,
         ),
         Case(
             "b transposed",
-            lambda g: (quarters(g, 21, 40), quarters(g, 35, 40).t()),
+            lambda g: (fractions(g, 21, 40), fractions(g, 35, 40).t()),
             programs=2,
         ),
+        Case("many tiles", factors((70, 40), (40, 140)), programs=4),
+        Case("many steps", factors((20, 300), (300, 40)), programs=2),
+        Case("large and small", unlike((20, 50), (50, 40)), programs=2),
         Case("no rows", factors((0, 4), (4, 5))),
-        Case("bf16", factors((20, 50), (50, 40), dtype=torch.bfloat16), programs=2),
-        Case("fp16", factors((20, 50), (50, 40), dtype=torch.float16), programs=2),
+        Case("no columns to sum", factors((20, 0), (0, 40)), programs=2),
+        Case("bf16", cancelling(torch.bfloat16, 20, 40), programs=2),
+        Case("fp16", cancelling(torch.float16, 20, 40), programs=2),
+        Case(
+            "rows of a past 2**31",
+            lambda g: (far_apart(g, 0, 3, 16), quarters(g, 16, 8)),
+        ),
+        Case(
+            "columns of a past 2**31",
+            lambda g: (far_apart(g, 1, 16, 3), quarters(g, 3, 8)),
+        ),
+        Case(
+            "rows of b past 2**31",
+            lambda g: (quarters(g, 5, 3), far_apart(g, 0, 3, 16)),
+        ),
+        Case(
+            "columns of b past 2**31",
+            lambda g: (quarters(g, 5, 16), far_apart(g, 1, 16, 3)),
+        ),
     ),
 )
 
@@ -358,8 +431,8 @@ TASKS["tile_order"] = Task(
 # | 1 2 | 3 1 | 4 5 | 5 | 14 | 70 |
 # | 1 2 | 3 -2 | 4 5 | -1 | 14 | 0 |
 #
-# `gate` and `b` have one shape and may have different strides. Write the loop and the last step; the rest stands. You
-# may take task 2 as your model.
+# `relu` makes negative numbers 0 and leaves all else as it is: a NaN stays NaN. `gate` and `b` have one shape and may
+# have different strides. Write the loop and the last step; the rest stands. You may take task 2 as your model.
 
 
 # %% task="gated_product"
@@ -380,7 +453,7 @@ def gated_product_kernel(
     gates = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K)  # blank: ____
+        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)  # blank: ____
         mask_k = offs_k < K  # blank:
         # blank:
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
@@ -394,7 +467,7 @@ def gated_product_kernel(
         b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)  # blank:
         gates = tl.dot(a, gate, gates)  # blank:
         acc = tl.dot(a, b, acc)  # blank:
-    out = tl.where(gates > 0, gates, 0.0) * acc  # blank: out = ____
+    out = tl.where(gates < 0, 0.0, gates) * acc  # blank: out = ____
     out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
     tl.store(out_ptrs, out, mask=mask_m[:, None] & mask_n[None, :])
 
@@ -425,9 +498,16 @@ def gated_product_reference(a, gate, b):
     )
 
 
-def gated(M, K, N, dtype=torch.float32):
+def gated(M, K, N):
     """Return a maker of a matrix, a gate and another matrix."""
-    return factors((M, K), (K, N), (K, N), dtype=dtype)
+    return factors((M, K), (K, N), (K, N))
+
+
+def nan_in_gate(generator):
+    """Return a product of which one column of gates is NaN, and b is not."""
+    a, gate, b = gated(20, 50, 40)(generator)
+    gate[17, 5] = float("nan")
+    return a, gate, b
 
 
 TASKS["gated_product"] = Task(
@@ -439,10 +519,11 @@ TASKS["gated_product"] = Task(
         "matrix need again?",
         "One block of `a` is enough for both products. `gates` and `acc` are summed "
         "side by side over the whole of K; only after the loop is it known whether a "
-        "gate is positive. `tl.where(condition, yes, no)` chooses.",
+        "gate is negative. `tl.where(condition, yes, no)` chooses, and a NaN is "
+        "neither less than 0 nor greater.",
         "In the loop: `offs_k`, `mask_k`, three blocks of pointers, three loads, "
         "`gates = tl.dot(a, gate, gates)`, `acc = tl.dot(a, b, acc)`. After it: `out "
-        "= tl.where(gates > 0, gates, 0.0) * ____`.",
+        "= tl.where(gates < 0, ____, gates) * ____`.",
     ),
     reference=gated_product_reference,
     cases=(
@@ -451,17 +532,55 @@ TASKS["gated_product"] = Task(
         Case("smaller than a tile", gated(3, 7, 30)),
         Case("one past a tile each way", gated(17, 33, 33), programs=2),
         Case("nothing divides, all sizes differ", gated(37, 53, 71), programs=2),
+        Case("many tiles", gated(70, 40, 140), programs=4),
+        Case("many steps", gated(20, 300, 40), programs=2),
+        Case("large and small", unlike((20, 50), (50, 40), (50, 40)), programs=2),
         Case(
             "gate transposed, b sliced",
             lambda g: (
-                quarters(g, 20, 40),
-                quarters(g, 35, 40).t(),
-                quarters(g, 80, 70)[::2, ::2],
+                fractions(g, 20, 40),
+                fractions(g, 35, 40).t(),
+                fractions(g, 80, 70)[::2, ::2],
             ),
             programs=2,
         ),
-        Case("bf16", gated(20, 50, 40, torch.bfloat16), programs=2),
-        Case("fp16", gated(20, 20, 40, torch.float16), programs=2),
+        Case(
+            "a and b transposed, gate sliced",
+            lambda g: (
+                fractions(g, 40, 20).t(),
+                fractions(g, 80, 70)[::2, ::2],
+                fractions(g, 35, 40).t(),
+            ),
+            programs=2,
+        ),
+        Case("NaN in the gate", nan_in_gate, programs=2),
+        Case("no columns to sum", gated(20, 0, 40), programs=2),
+        Case("bf16", cancelling(torch.bfloat16, 20, 40, 40), programs=2),
+        Case("fp16", cancelling(torch.float16, 20, 40, 40), programs=2),
+        Case(
+            "rows of a past 2**31",
+            lambda g: (far_apart(g, 0, 3, 16), quarters(g, 16, 8), quarters(g, 16, 8)),
+        ),
+        Case(
+            "columns of a past 2**31",
+            lambda g: (far_apart(g, 1, 16, 3), quarters(g, 3, 8), quarters(g, 3, 8)),
+        ),
+        Case(
+            "rows of the gate past 2**31",
+            lambda g: (quarters(g, 5, 3), far_apart(g, 0, 3, 8), quarters(g, 3, 8)),
+        ),
+        Case(
+            "columns of the gate past 2**31",
+            lambda g: (quarters(g, 5, 16), far_apart(g, 1, 16, 3), quarters(g, 16, 3)),
+        ),
+        Case(
+            "rows of b past 2**31",
+            lambda g: (quarters(g, 5, 3), quarters(g, 3, 8), far_apart(g, 0, 3, 8)),
+        ),
+        Case(
+            "columns of b past 2**31",
+            lambda g: (quarters(g, 5, 16), quarters(g, 16, 3), far_apart(g, 1, 16, 3)),
+        ),
     ),
 )
 

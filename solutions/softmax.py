@@ -72,6 +72,29 @@ def one_row_of(value, N=40):
     return make
 
 
+def rows_past_2_31(generator, N=40):
+    """Return three fp16 rows 2**30 + 8 apart: the last begins past 2**31. What lies
+    between is never touched.
+    """
+    step = 2**30 + 8
+    memory = torch.empty(2 * step + N, dtype=torch.float16, device=generator.device)
+    return memory.as_strided((3, N), (step, 1)).copy_(scores(generator, 3, N))
+
+
+def mostly_hidden(generator, M, N, hidden):
+    """Return rows of which the first `hidden` elements are -inf."""
+    x = scores(generator, M, N)
+    x[:, :hidden] = -INF
+    return x
+
+
+def one_nan(generator):
+    """Return five rows with a NaN in the first, in the middle and in the last."""
+    x = scores(generator, 5, 40)
+    x[0, 0] = x[2, 20] = x[4, 39] = float("nan")
+    return x
+
+
 # %% [markdown]
 # ## 1. Row maximum: what do the missing lanes hold? (1 point)
 #
@@ -85,6 +108,9 @@ def one_row_of(value, N=40):
 #
 # In chapter 1 a masked lane did nothing, so nobody cared what it held. Here `tl.max` looks at all four. Whatever
 # `other` puts into the fourth must not change the answer, -5.
+#
+# The last lines are there because `tl.max` passes over NaN, and PyTorch does not: the largest element of a row with a
+# NaN in it is NaN. A NaN is the only number that differs from itself.
 
 
 # %% task="row_max"
@@ -97,7 +123,8 @@ def row_max_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     mask = offs < N
     # blank: x = tl.load(x_ptrs, mask=mask, other=____)
     x = tl.load(x_ptrs, mask=mask, other=-float("inf"))
-    tl.store(out_ptr + row, tl.max(x, 0))
+    has_nan = tl.max((x != x).to(tl.int32), 0) > 0
+    tl.store(out_ptr + row, tl.where(has_nan, float("nan"), tl.max(x, 0)))
 
 
 def row_max(x):
@@ -144,6 +171,9 @@ TASKS["row_max"] = Task(
         Case("bf16", matrix(3, 100, torch.bfloat16, shift=-4.0), programs=3),
         Case("fp16", matrix(3, 100, torch.float16), programs=3),
         Case("a row of -inf", one_row_of(-INF), programs=3),
+        Case("a row of inf", one_row_of(INF), programs=3),
+        Case("NaN", lambda g: (one_nan(g),), programs=5),
+        Case("offsets past 2**31", lambda g: (rows_past_2_31(g),), programs=3),
     ),
 )
 
@@ -231,7 +261,11 @@ TASKS["log_softmax"] = Task(
         Case("large and negative", matrix(3, 50, shift=-300.0), programs=3),
         Case("bf16", matrix(3, 100, torch.bfloat16), programs=3),
         Case("fp16", matrix(3, 100, torch.float16, shift=50.0), programs=3),
+        Case("far apart", lambda g: (200 * scores(g, 3, 50),), programs=3),
+        Case("some -inf", lambda g: (mostly_hidden(g, 3, 50, 20),), programs=3),
         Case("a row of -inf", one_row_of(-INF), programs=3),
+        Case("NaN", lambda g: (one_nan(g),), programs=5),
+        Case("offsets past 2**31", lambda g: (rows_past_2_31(g),), programs=3),
     ),
 )
 
@@ -298,6 +332,12 @@ def causal_softmax_reference(x):
     return x.masked_fill(ahead, -INF).softmax(1)
 
 
+def levels(generator, T):
+    """Return a square matrix whose rows are 0, 300, 600 or 900 above the first."""
+    rows = torch.arange(T, device=generator.device) % 4
+    return scores(generator, T, T) + 300.0 * rows[:, None]
+
+
 def future(value, T=21):
     """Return a maker of a square matrix with one value everywhere ahead."""
 
@@ -332,10 +372,13 @@ TASKS["causal_softmax"] = Task(
         Case("nothing divides", matrix(37, 37), programs=10),
         Case("rows that lie apart", rows_apart(14, 14), programs=4),
         Case("large", matrix(18, 18, shift=200.0), programs=5),
+        Case("large and negative", matrix(18, 18, shift=-200.0), programs=5),
+        Case("rows of different size", lambda g: (levels(g, 18),), programs=5),
         Case("a large future", future(500.0), programs=6),
         Case("NaN in the future", future(float("nan")), programs=6),
         Case("bf16", matrix(19, 19, torch.bfloat16), programs=5),
         Case("fp16", matrix(19, 19, torch.float16), programs=5),
+        Case("offsets past 2**31", lambda g: (rows_past_2_31(g, 3),)),
     ),
 )
 
@@ -356,6 +399,10 @@ TASKS["causal_softmax"] = Task(
 # | 2, 5 | 5 | $1.135 \cdot e^{-2} + e^{-3} + 1 = 1.203$ |
 #
 # and the answer is $5 + \log 1.203 = 5.185$.
+#
+# An element may be $-\infty$, as a score that is hidden; it adds nothing, whole blocks of them included. That is why
+# `top` begins with the smallest number that float32 has: with $-\infty$, such a block would compute $\infty - \infty$.
+# No element is $+\infty$.
 
 
 # %% task="log_sum_exp"
@@ -363,7 +410,7 @@ TASKS["causal_softmax"] = Task(
 def log_sum_exp_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     """Each program writes one element of out, from one row of any length."""
     row = tl.program_id(0).to(tl.int64)
-    top = -float("inf")
+    top = -3.4028234663852886e38  # the smallest number
     total = 0.0
     for start in range(0, N, BLOCK):
         offs = start + tl.arange(0, BLOCK)
@@ -398,11 +445,11 @@ def log_sum_exp_reference(x):
 
 
 def sorted_rows(descending, M=3, N=700):
-    """Return a maker of rows that rise, so that every block brings a new maximum, or
-    that fall.
+    """Return a maker of rows that rise by thousands, so that every block brings a new
+    maximum, or that fall.
     """
     return lambda generator: (
-        (5 * scores(generator, M, N, shift=4.0))
+        (1000 * scores(generator, M, N))
         .sort(1, descending=descending)
         .values.contiguous(),
     )
@@ -433,14 +480,18 @@ TASKS["log_sum_exp"] = Task(
         Case("one block, masked tail", matrix(3, 100), programs=3),
         Case("two blocks, exactly full", matrix(3, 256), programs=3),
         Case("one past a block", matrix(3, 129), programs=3),
-        Case("nothing divides", matrix(7, 1003), programs=7),
+        Case("nothing divides", matrix(7, 5003), programs=7),
         Case("rows that lie apart", rows_apart(4, 300), programs=4),
         Case("rising", sorted_rows(descending=False), programs=3),
         Case("falling", sorted_rows(descending=True), programs=3),
         Case("large", matrix(3, 300, shift=500.0), programs=3),
         Case("large and negative", matrix(3, 300, shift=-500.0), programs=3),
+        Case("blocks of -inf", lambda g: (mostly_hidden(g, 3, 700, 300),), programs=3),
+        Case("a row of -inf", one_row_of(-INF, 300), programs=3),
+        Case("NaN", lambda g: (one_nan(g),), programs=5),
         Case("bf16", matrix(3, 300, torch.bfloat16, shift=9.0), programs=3),
         Case("fp16", matrix(3, 300, torch.float16, shift=9.0), programs=3),
+        Case("offsets past 2**31", lambda g: (rows_past_2_31(g),), programs=3),
     ),
 )
 
@@ -455,9 +506,9 @@ TASKS["log_sum_exp"] = Task(
 # 0.185. PyTorch writes the logarithms of all $N$ probabilities to memory on the way, and $N$ may be 128,000. You need
 # one number a row, so nothing but that number has to be written.
 #
-# `x` is [M, N] with the elements of a row side by side, and rows may lie apart; `target` is [M], int64. Write both
-# functions; a row may have any length, so give a program at most 1,024 of its elements at a time. Compute in float32
-# and return [M] losses of the dtype of `x`.
+# `x` is [M, N] with the elements of a row side by side, and rows may lie apart; `target` is [M], int64. As in task 4,
+# elements may be $-\infty$: words that are ruled out. Write both functions; a row may have any length, so give a
+# program at most 1,024 of its elements at a time. Compute in float32 and return [M] losses of the dtype of `x`.
 
 
 # %% task="cross_entropy"
@@ -466,7 +517,7 @@ def cross_entropy_kernel(x_ptr, target_ptr, out_ptr, N, stride_xm, BLOCK: tl.con
     """Each program writes the loss of one row."""
     row = tl.program_id(0).to(tl.int64)  # blank: ____
     x_ptr += row * stride_xm  # blank:
-    top = -float("inf")  # blank:
+    top = -3.4028234663852886e38  # blank:
     total = 0.0  # blank:
     for start in range(0, N, BLOCK):  # blank:
         offs = start + tl.arange(0, BLOCK)  # blank:
@@ -522,6 +573,20 @@ def certain(generator):
     return x, torch.tensor([301, 7], device=generator.device)
 
 
+def falling(generator):
+    """Return rows that fall by thousands, and right positions."""
+    x = (1000 * scores(generator, 3, 5000)).sort(1, descending=True).values
+    return x.contiguous(), torch.tensor([0, 17, 4999], device=generator.device)
+
+
+def ruled_out(generator):
+    """Return scores of which the first 2,100 are -inf, a right word that is and two
+    that are not.
+    """
+    x = mostly_hidden(generator, 3, 2500, 2100)
+    return x, torch.tensor([2100, 2499, 5], device=generator.device)
+
+
 def ends(generator):
     """Return scores of which the first is right, then the last."""
     return scores(generator, 2, 1500), torch.tensor([0, 1499], device=generator.device)
@@ -562,7 +627,15 @@ TASKS["cross_entropy"] = Task(
         Case("the first and the last word", ends, programs=2),
         Case("certain, and certainly wrong", certain, programs=2),
         Case("large", scores_and_target(3, 300, shift=500.0), programs=3),
+        Case("large and negative", scores_and_target(3, 300, shift=-500.0), programs=3),
+        Case("falling", falling, programs=3),
+        Case("words ruled out", ruled_out, programs=3),
         Case("bf16", scores_and_target(3, 300, torch.bfloat16), programs=3),
+        Case(
+            "offsets past 2**31",
+            lambda g: (rows_past_2_31(g), torch.tensor([0, 39, 7], device=g.device)),
+            programs=3,
+        ),
         Case("no rows", scores_and_target(0, 10)),
     ),
 )

@@ -41,18 +41,25 @@ TASKS: dict[str, Task] = {}
 
 
 def numbers(generator, *shape, dtype=torch.float32):
-    """Return eighths between -4 and 4: exact in every dtype, and so are sums of three,
-    in any order.
+    """Return numbers between -4 and 4 that need more than 16 bits, rounded to dtype:
+    sums of three are exact in float32, in any order.
     """
-    eighths = torch.randint(
-        -32, 33, shape, generator=generator, device=generator.device
+    whole = torch.randint(
+        -(2**18), 2**18 + 1, shape, generator=generator, device=generator.device
     )
-    return (eighths / 8).to(dtype)
+    return (whole / 2**16).to(dtype)
+
+
+def bytes_of(generator, *shape):
+    """Return integers of 8 bits, small enough for sums of two."""
+    return torch.randint(
+        -60, 61, shape, generator=generator, device=generator.device, dtype=torch.int8
+    )
 
 
 def special(generator, dtype=torch.float32):
-    """Return the values that break a careless kernel: both zeros, infinities, the
-    largest and the smallest numbers.
+    """Return the values that break a careless kernel: both zeros, infinities, large
+    numbers, the smallest and NaN.
     """
     limits = torch.finfo(dtype)
     values = [
@@ -63,7 +70,7 @@ def special(generator, dtype=torch.float32):
         limits.max / 4,
         -limits.max / 4,
         limits.tiny,
-        1.0,
+        float("nan"),
     ]
     return torch.tensor(values, dtype=dtype, device=generator.device)
 
@@ -111,7 +118,7 @@ def scale_add(x, y, alpha):
 # %% tags=["spec"]
 def scale_add_reference(x, y, alpha):
     """The specification of `scale_add`."""
-    return alpha * x + y
+    return (alpha * x.double() + y.double()).to(x.dtype)
 
 
 def scale_add_inputs(n, dtype=torch.float32, alpha=2.5):
@@ -146,11 +153,11 @@ TASKS["scale_add"] = Task(
         Case("one block, masked tail", scale_add_inputs(100)),
         Case("two blocks, exactly full", scale_add_inputs(512), programs=2),
         Case("one past a block", scale_add_inputs(257), programs=2),
-        Case("nothing divides", scale_add_inputs(1000, alpha=-0.375), programs=2),
+        Case("nothing divides", scale_add_inputs(1300, alpha=-0.3), programs=2),
         Case("empty", scale_add_inputs(0)),
         Case("bf16", scale_add_inputs(300, torch.bfloat16)),
         Case("fp16", scale_add_inputs(300, torch.float16)),
-        Case("zeros, infinities, large", lambda g: (special(g), numbers(g, 8), 1.0)),
+        Case("zeros, infinities, NaN", lambda g: (special(g), numbers(g, 8), 1.0)),
     ),
 )
 
@@ -201,7 +208,7 @@ def three_way_add(x, y, z):
 # %% tags=["spec"]
 def three_way_add_reference(x, y, z):
     """The specification of `three_way_add`."""
-    return x + y + z
+    return (x.double() + y.double() + z.double()).to(x.dtype)
 
 
 def three_vectors(n, dtype=torch.float32):
@@ -233,7 +240,7 @@ TASKS["three_way_add"] = Task(
         Case("bf16", three_vectors(300, torch.bfloat16)),
         Case("fp16", three_vectors(300, torch.float16)),
         Case(
-            "zeros, infinities, large",
+            "zeros, infinities, NaN",
             lambda g: (special(g), numbers(g, 8), numbers(g, 8)),
         ),
     ),
@@ -303,7 +310,7 @@ def far_apart(generator):
     """
     step = 2**30 + 8
     x = torch.empty(2 * step + 1, dtype=torch.int8, device=generator.device)[::step]
-    return (x.copy_(numbers(generator, 3) * 8),)
+    return x.copy_(bytes_of(generator, 3))
 
 
 TASKS["strided_copy"] = Task(
@@ -324,13 +331,14 @@ TASKS["strided_copy"] = Task(
         Case("one element", every(1, 1)),
         Case("contiguous, masked tail", every(1, 100)),
         Case("every second", every(2, 100)),
-        Case("every third, exactly full", every(3, 512), programs=2),
+        Case("every third, exactly full", every(3, 1024), programs=2),
         Case("one past a block", every(2, 257), programs=2),
         Case("expanded, stride 0", lambda g: (numbers(g, 1).expand(300),), programs=2),
         Case("empty", every(2, 0)),
         Case("bf16", every(5, 300, torch.bfloat16)),
         Case("zeros, infinities, large", lambda g: (special(g)[::2],)),
-        Case("offsets past 2**31", far_apart),
+        Case("int64", lambda g: (bytes_of(g, 300).long() * (2**40 + 1),)),
+        Case("offsets past 2**31", lambda g: (far_apart(g),)),
     ),
 )
 
@@ -396,7 +404,9 @@ def row_add(x, row):
 # %% tags=["spec"]
 def row_add_reference(x, row):
     """The specification of `row_add`."""
-    return (x + row).contiguous()
+    if not x.is_floating_point():
+        return (x + row).contiguous()
+    return (x.double() + row.double()).to(x.dtype).contiguous()
 
 
 def matrix_and_row(M, N, dtype=torch.float32):
@@ -415,8 +425,7 @@ def rows_far_apart(generator):
     x = torch.empty(
         2 * step + 16, dtype=torch.int8, device=generator.device
     ).as_strided((3, 16), (step, 1))
-    x.copy_(numbers(generator, 3, 16) * 8)
-    return x, (numbers(generator, 16) * 8).to(torch.int8)
+    return x.copy_(bytes_of(generator, 3, 16))
 
 
 TASKS["row_add"] = Task(
@@ -441,6 +450,7 @@ TASKS["row_add"] = Task(
         Case("one column", matrix_and_row(50, 1)),
         Case("tiles exactly full", matrix_and_row(32, 64), programs=2),
         Case("one past a tile", matrix_and_row(17, 33), programs=2),
+        Case("many tiles each way", matrix_and_row(140, 200), programs=4),
         Case(
             "transposed", lambda g: (numbers(g, 45, 21).t(), numbers(g, 45)), programs=2
         ),
@@ -457,10 +467,12 @@ TASKS["row_add"] = Task(
         Case("bf16", matrix_and_row(20, 40, torch.bfloat16)),
         Case("fp16", matrix_and_row(20, 40, torch.float16)),
         Case(
-            "zeros, infinities, large",
+            "zeros, infinities, NaN",
             lambda g: (special(g).reshape(2, 4), numbers(g, 4)),
         ),
-        Case("offsets past 2**31", rows_far_apart),
+        Case("rows past 2**31", lambda g: (rows_far_apart(g), bytes_of(g, 16))),
+        Case("columns past 2**31", lambda g: (rows_far_apart(g).t(), bytes_of(g, 3))),
+        Case("a row past 2**31", lambda g: (bytes_of(g, 5, 3), far_apart(g))),
     ),
 )
 
@@ -474,9 +486,10 @@ TASKS["row_add"] = Task(
 # | `y` | 1 | 1 | 7 | 1 | 0 | -4 | 2 | 8 |
 # | `out` | 2 | 0 | 10 | 10 | 0 | 0 | 0 | 10 |
 #
-# The vectors may have any stride, and each its own. Now write both functions; the parameters are a proposal, and you
-# may change those of the kernel. `tl.maximum(a, b)` and `tl.minimum(a, b)` compare element by element. Share the work
-# among programs of at most 1,024 elements, compute in float32, and return a contiguous vector of the dtype of `x`.
+# The vectors may have any stride, and each its own; no sum is NaN. Now write both functions; the parameters are a
+# proposal, and you may change those of the kernel. `tl.maximum(a, b)` and `tl.minimum(a, b)` compare element by
+# element. Share the work among programs of at most 1,024 elements, compute in float32, and return a contiguous vector
+# of the dtype of `x`.
 
 
 # %% task="clamped_add"
@@ -513,7 +526,7 @@ def clamped_add(x, y, low, high):
 # %% tags=["spec"]
 def clamped_add_reference(x, y, low, high):
     """The specification of `clamped_add`."""
-    return (x + y).clamp(low, high).contiguous()
+    return (x.double() + y.double()).clamp(low, high).to(x.dtype).contiguous()
 
 
 def clamped_add_inputs(n, dtype=torch.float32, step_x=1, step_y=1):
@@ -522,7 +535,7 @@ def clamped_add_inputs(n, dtype=torch.float32, step_x=1, step_y=1):
     def make(generator):
         x = numbers(generator, n * step_x, dtype=dtype)[::step_x]
         y = numbers(generator, n * step_y, dtype=dtype)[::step_y]
-        return x, y, -1.5, 3.0
+        return x, y, -1.3, 3.1
 
     return make
 
@@ -547,9 +560,9 @@ TASKS["clamped_add"] = Task(
     cases=(
         Case("one element", clamped_add_inputs(1)),
         Case("one block, masked tail", clamped_add_inputs(100)),
-        Case("exactly full", clamped_add_inputs(4096), programs=2),
+        Case("exactly full", clamped_add_inputs(4096), programs=4),
         Case("one past a block", clamped_add_inputs(1025), programs=2),
-        Case("nothing divides", clamped_add_inputs(2999), programs=2),
+        Case("nothing divides", clamped_add_inputs(4999), programs=5),
         Case("two different strides", clamped_add_inputs(300, step_x=2, step_y=3)),
         Case(
             "expanded, stride 0",
@@ -559,11 +572,22 @@ TASKS["clamped_add"] = Task(
         Case("bf16", clamped_add_inputs(300, torch.bfloat16)),
         Case("fp16", clamped_add_inputs(300, torch.float16)),
         Case(
-            "zeros, infinities, large", lambda g: (special(g), numbers(g, 8), -1.0, 1.0)
+            "zeros, infinities, large",
+            lambda g: (special(g)[:7], numbers(g, 7), -1.0, 1.0),
         ),
         Case(
             "limits that are equal",
             lambda g: (numbers(g, 20), numbers(g, 20), 0.5, 0.5),
+        ),
+        Case(
+            "no limits",
+            lambda g: (numbers(g, 20), numbers(g, 20), -float("inf"), float("inf")),
+        ),
+        Case(
+            "offsets of x past 2**31", lambda g: (far_apart(g), bytes_of(g, 3), -9, 9)
+        ),
+        Case(
+            "offsets of y past 2**31", lambda g: (bytes_of(g, 3), far_apart(g), -9, 9)
         ),
     ),
 )

@@ -528,3 +528,85 @@ def launches_one_head(q, k, v, cap):
 @wrong("softcap_attention", reason="overwritten")
 def torch_has_the_last_word(q, k, v, cap):
     return softcap_with("", q, k, v, cap).clamp_(max=1.0)
+
+
+# What only long loops, large scores and the edges of tiles show
+
+
+@triton.jit
+def causal_end_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, stride_qm, stride_kn, stride_vn,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    offs_m = first + tl.arange(0, BLOCK_M)
+    q = load_rows(q_ptr, offs_m, M, stride_qm, D)
+    top = tl.full((BLOCK_M,), -1e30, tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    for start in range(0, tl.minimum(N, first + BLOCK_M + N - M - 1), BLOCK_N):
+        offs_n = start + tl.arange(0, BLOCK_N)
+        k = load_rows(k_ptr, offs_n, N, stride_kn, D)
+        v = load_rows(v_ptr, offs_n, N, stride_vn, D)
+        seen = offs_n[None, :] <= offs_m[:, None] + N - M
+        scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+        top, total, acc = absorb(
+            top, total, acc, tl.where(seen, scores, -float("inf")), v
+        )
+    out = acc / tl.where(total > 0, total, 1.0)[:, None]
+    out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out_ptrs, out, mask=(offs_m < M)[:, None])
+
+
+@wrong("causal_attention", reason="wrong-values")
+def ends_one_key_early(q, k, v):
+    (M, D), N = q.shape, k.shape[0]
+    out = torch.empty((M, D), dtype=q.dtype, device=q.device)
+    strides = (q.stride(0), k.stride(0), v.stride(0))
+    causal_end_kernel[(triton.cdiv(M, 16),)](
+        q, k, v, out, M, N, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
+    return out
+
+
+@triton.jit
+def softcap_start_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, cap, START: tl.constexpr,
+    MOST: tl.constexpr, D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1).to(tl.int64)
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    q = load_rows(q_ptr + head * M * D, offs_m, M, D, D)
+    top = tl.full((BLOCK_M,), START, tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    for start in range(0, tl.minimum(N, MOST), BLOCK_N):
+        offs_n = start + tl.arange(0, BLOCK_N)
+        k = load_rows(k_ptr + head * N * D, offs_n, N, D, D)
+        v = load_rows(v_ptr + head * N * D, offs_n, N, D, D)
+        scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+        scores = cap * (2 * tl.sigmoid(2 * scores / cap) - 1)
+        scores = tl.where((offs_n < N)[None, :], scores, -float("inf"))
+        top, total, acc = absorb(top, total, acc, scores, v)
+    out_ptrs = out_ptr + head * M * D + offs_m[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out_ptrs, acc / total[:, None], mask=(offs_m < M)[:, None])
+
+
+def softcap_from(q, k, v, cap, START=-1e30, MOST=1 << 20):
+    """Run the kernel with a first maximum and with at most so many keys."""
+    (H, M, D), N = q.shape, k.shape[1]
+    out = torch.empty_like(q)
+    softcap_start_kernel[(triton.cdiv(M, 16), H)](
+        q, k, v, out, M, N, D**-0.5, cap, START, MOST, D=D, BLOCK_M=16, BLOCK_N=16
+    )
+    return out
+
+
+@wrong("softcap_attention", reason="not-finite")
+def begins_with_zero_for_a_maximum(q, k, v, cap):
+    return softcap_from(q, k, v, cap, START=0.0)
+
+
+@wrong("softcap_attention", reason="wrong-values")
+def sees_64_keys(q, k, v, cap):
+    return softcap_from(q, k, v, cap, MOST=64)

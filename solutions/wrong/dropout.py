@@ -429,3 +429,43 @@ def accumulating_kernel(
 @wrong("dropout_add", reason="input-changed")
 def changes_the_residual(x, residual, p, seed):
     return launch(accumulating_kernel, x, residual, seed, p, scale_of(p))
+
+
+# What only a number exactly at p shows
+
+
+@triton.jit
+def drop_rows_above_kernel(
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn
+    x = tl.load(x_ptrs, mask=mask).to(tl.float32)
+    keep = tl.rand(seed, offs_m) > p
+    out = tl.where(keep[:, None], x * scale, 0.0)
+    tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
+
+
+@wrong("drop_rows", reason="wrong-values")
+def keeps_only_what_is_above_p(x, p, seed):
+    return drop(drop_rows_above_kernel, x, p, seed)
+
+
+@triton.jit
+def fp16_comparison_kernel(
+    x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr
+):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    residual = tl.load(residual_ptr + offs, mask=mask).to(tl.float32)
+    keep = tl.rand(seed, offs).to(tl.float16) >= p
+    tl.store(out_ptr + offs, residual + tl.where(keep, x * scale, 0.0), mask=mask)
+
+
+@wrong("dropout_add", reason="wrong-values")
+def compares_in_half_precision(x, residual, p, seed):
+    return launch(fp16_comparison_kernel, x, residual, seed, p, scale_of(p))

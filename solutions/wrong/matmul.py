@@ -388,3 +388,104 @@ def gates_every_step(a, gate, b):
 @wrong("gated_product", reason="not-a-tensor")
 def returns_both_products(a, gate, b):
     return right.tile_product(a, gate), right.tile_product(a, b)
+
+
+# What only long sums, fine numbers and far columns show
+
+
+@triton.jit
+def tile_product_fault_kernel(
+    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    FAULT: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0).to(tl.int64)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    end = tl.minimum(K, 2 * BLOCK_K) if FAULT == "two steps" else K
+    for k in range(0, end, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K)
+        if FAULT != "32 bits":
+            offs_k = offs_k.to(tl.int64)
+        mask_k = offs_k < K
+        if FAULT == "ends":
+            mask_k &= (k == 0) | (k + BLOCK_K >= K)
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
+        if FAULT == "rounds":
+            a, b = a.to(tl.bfloat16), b.to(tl.bfloat16)
+        acc = tl.dot(a, b, acc)
+    out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+    tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
+
+
+def product_with(fault, a, b):
+    """Run the kernel with one fault and return its output."""
+    (M, K), N = a.shape, b.shape[1]
+    out = torch.empty(M, N, dtype=a.dtype, device=a.device)
+    grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32),)
+    tile_product_fault_kernel[grid](
+        a, b, out, M, N, K, *a.stride(), *b.stride(), fault,
+        BLOCK_M=16, BLOCK_N=32, BLOCK_K=32,
+    )  # fmt: skip
+    return out
+
+
+@wrong("tile_product", reason="wrong-values")
+def stops_after_two_steps(a, b):
+    return product_with("two steps", a, b)
+
+
+@wrong("tile_product", reason="wrong-values")
+def adds_the_first_and_the_last_step(a, b):
+    return product_with("ends", a, b)
+
+
+@wrong("tile_product", reason="wrong-values")
+def rounds_its_inputs_to_bf16(a, b):
+    return product_with("rounds", a, b)
+
+
+@wrong("tile_product", reason="int32-overflow")
+def counts_columns_in_32_bits(a, b):
+    return product_with("32 bits", a, b)
+
+
+@triton.jit
+def matvec_narrow_kernel(
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    mask_m = offs_m < M
+    acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K).to(tl.int64)
+        mask_k = offs_k < K
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        x = tl.load(x_ptr + offs_k * stride_x, mask=mask_k, other=0.0)
+        acc += tl.sum((a * x[None, :]).to(tl.float32), axis=1)
+    tl.store(out_ptr + offs_m, acc, mask=mask_m)
+
+
+@wrong("matvec", reason="wrong-values")
+def widens_after_the_product(a, x):
+    return times_vector(matvec_narrow_kernel, a, x)
+
+
+@wrong("gated_product", reason="wrong-values")
+def ignores_the_column_stride_of_a(a, gate, b):
+    (M, K), N = a.shape, b.shape[1]
+    out = torch.empty(M, N, dtype=a.dtype, device=a.device)
+    grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32),)
+    strides = (a.stride(0), 1, *gate.stride(), *b.stride())
+    right.gated_product_kernel[grid](
+        a, gate, b, out, M, N, K, *strides, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32
+    )
+    return out

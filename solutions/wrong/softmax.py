@@ -563,3 +563,114 @@ def asks_for_a_block_that_is_no_power_of_two(x, target):
     out = torch.empty(M, dtype=x.dtype, device=x.device)
     right.cross_entropy_kernel[(M,)](x, target, out, N, x.stride(0), BLOCK=250)
     return out
+
+
+# What only rows far apart, -inf and NaN show
+
+
+@triton.jit
+def row_max_over_nan_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    x_ptrs = x_ptr + row * stride_xm + offs
+    x = tl.load(x_ptrs, mask=offs < N, other=-float("inf"))
+    tl.store(out_ptr + row, tl.max(x, 0))
+
+
+@wrong("row_max", reason="wrong-values")
+def passes_over_nan(x):
+    return largest(row_max_over_nan_kernel, x)
+
+
+@triton.jit
+def log_of_softmax_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < N
+    x = tl.load(x_ptr + row * stride_xm + offs, mask=mask, other=-float("inf")).to(
+        tl.float32
+    )
+    powers = tl.exp(x - tl.max(x, 0))
+    tl.store(out_ptr + row * N + offs, tl.log(powers / tl.sum(powers, 0)), mask=mask)
+
+
+@wrong("log_softmax", reason="not-finite")
+def takes_the_logarithm_of_a_softmax(x):
+    return log_of_rows(log_of_softmax_kernel, x)
+
+
+@triton.jit
+def causal_top_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    ZERO: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    offs_n = tl.arange(0, BLOCK)
+    exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
+    seen = exists & (offs_n[None, :] <= offs_m[:, None])
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]
+    x = tl.load(x_ptrs, mask=seen, other=-float("inf")).to(tl.float32)
+    top = tl.max(x, 1)
+    top = tl.maximum(top, 0.0) if ZERO else top * 0 + tl.max(top, 0)
+    powers = tl.exp(x - top[:, None])
+    out = powers / tl.sum(powers, 1)[:, None]
+    tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
+
+
+def causal_with(x, ZERO):
+    """Run the kernel with a maximum of at least 0, or with one for the whole tile."""
+    T = x.shape[0]
+    out = torch.empty((T, T), dtype=x.dtype, device=x.device)
+    BLOCK = triton.next_power_of_2(T)
+    causal_top_kernel[(triton.cdiv(T, 4),)](
+        x, out, T, x.stride(0), ROWS=4, BLOCK=BLOCK, ZERO=ZERO
+    )
+    return out
+
+
+@wrong("causal_softmax", reason="not-finite")
+def subtracts_at_least_zero(x):
+    return causal_with(x, True)
+
+
+@wrong("causal_softmax", reason="not-finite")
+def subtracts_one_maximum_for_all_rows(x):
+    return causal_with(x, False)
+
+
+@triton.jit
+def log_sum_exp_top_kernel(
+    x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr, RUNNING: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    top = -float("inf")
+    total = 0.0
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(
+            x_ptr + row * stride_xm + offs, mask=offs < N, other=-float("inf")
+        ).to(tl.float32)
+        new_top = tl.max(x, 0)
+        if RUNNING:
+            new_top = tl.maximum(top, new_top)
+        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
+        top = new_top
+    tl.store(out_ptr + row, top + tl.log(total))
+
+
+@wrong("log_sum_exp", reason="not-finite")
+def takes_the_maximum_of_the_last_block(x):
+    out = torch.empty(len(x), dtype=x.dtype, device=x.device)
+    log_sum_exp_top_kernel[(len(x),)](
+        x, out, x.shape[1], x.stride(0), BLOCK=128, RUNNING=False
+    )
+    return out
+
+
+@wrong("log_sum_exp", reason="not-finite")
+def subtracts_infinity_from_infinity(x):
+    out = torch.empty(len(x), dtype=x.dtype, device=x.device)
+    log_sum_exp_top_kernel[(len(x),)](
+        x, out, x.shape[1], x.stride(0), BLOCK=128, RUNNING=True
+    )
+    return out

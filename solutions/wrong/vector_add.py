@@ -482,3 +482,45 @@ def swaps_the_limits(x, y, low, high):
 @wrong("clamped_add", reason="torch")
 def torch_clamps(x, y, low, high):
     return right.clamped_add(x.clamp(low, high), y, low, high)
+
+
+# What only large or fine inputs show
+
+
+@triton.jit
+def three_way_add_narrow_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    y = tl.load(y_ptr + offs, mask=mask)
+    z = tl.load(z_ptr + offs, mask=mask)
+    tl.store(out_ptr + offs, x + y + z, mask=mask)
+
+
+@wrong("three_way_add", reason="wrong-values")
+def adds_without_widening(x, y, z):
+    out = torch.empty_like(x)
+    grid = (triton.cdiv(x.numel(), 256),)
+    three_way_add_narrow_kernel[grid](x, y, z, out, x.numel(), BLOCK=256)
+    return out
+
+
+@triton.jit
+def row_add_int32_kernel(
+    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask_n = offs_n < N
+    mask = (offs_m < M)[:, None] & mask_n[None, :]
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn
+    x = tl.load(x_ptrs, mask=mask).to(tl.float32)
+    row = tl.load(row_ptr + offs_n * stride_row, mask=mask_n).to(tl.float32)
+    out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+    tl.store(out_ptrs, x + row[None, :], mask=mask)
+
+
+@wrong("row_add", reason="int32-overflow")
+def counts_columns_in_32_bits(x, row):
+    return add_row(row_add_int32_kernel, x, row, (*x.stride(), row.stride(0)))
