@@ -9,8 +9,8 @@ import functools
 import importlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +46,12 @@ class Task:
     points: int
     hints: tuple[str, str, str]  # a question; a nudge; the answer's shape
     allows: tuple[str, ...] = ()  # torch operations the host function may use
+    launches: int | None = 1  # of kernels that have programs; None for any number
+    stores: int | None = 1  # of each element of a result, by all programs together; None for any number
+    reads: Mapping[str, int] = field(default_factory=dict)  # of each element of an argument, where it is not one
+    shared: tuple[str, ...] = ()  # arguments that a program may read anew for each block that it stores
+    buffers: int = 0  # tensors beside the results that kernels may store into
+    block: int | None = None  # the most elements that a program may load or store at once
 
 
 class Card(NamedTuple):

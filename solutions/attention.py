@@ -216,6 +216,8 @@ TASKS["weighted_mean"] = Task(
         "____`.",
     ),
     reference=weighted_mean_reference,
+    shared=("v",),
+    block=128,
     cases=(
         Case("one score", scores_and_values(1, 1)),
         Case("the table above", table_of_scores),
@@ -345,6 +347,7 @@ TASKS["causal_attention"] = Task(
         "offs_m[:, None] + ____`.",
     ),
     reference=causal_attention_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query, one key", attended(1, 1)),
         Case("the table above", attended(3, 5)),
@@ -449,6 +452,7 @@ TASKS["attention_lse"] = Task(
         "`torch.empty(M, dtype=____, device=q.device)`.",
     ),
     reference=attention_lse_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query, one key", attended(1, 1)),
         Case("tiles exactly full", attended(32, 32), programs=2),
@@ -557,6 +561,7 @@ TASKS["window_attention"] = Task(
         "____) & (back < ____)`.",
     ),
     reference=window_attention_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query", attended(1, 1, 16, 4)),
         Case("the table above", attended(5, 5, 16, 3)),
@@ -682,6 +687,7 @@ TASKS["softcap_attention"] = Task(
         "grid `(triton.cdiv(M, 16), ____)`, launch, return.",
     ),
     reference=softcap_attention_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query, one key", heads(1, 1, 1)),
         Case("tiles exactly full", heads(2, 16, 32), programs=2),

@@ -533,6 +533,7 @@ TASKS["dropout_add"] = Task(
         "out`.",
     ),
     reference=dropout_add_reference,
+    block=1024,
     cases=(
         Case("one element", two_vectors(1)),
         Case("one block, masked tail", two_vectors(100)),

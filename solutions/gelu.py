@@ -463,6 +463,7 @@ TASKS["geglu"] = Task(
         "triton.cdiv(N, ____))`; `out = gate * tl.sigmoid(____) * up`.",
     ),
     reference=geglu_reference,
+    block=1024,
     cases=(
         Case("one element", halves(1, 1)),
         Case("one row", halves(1, 50)),

@@ -127,6 +127,7 @@ TASKS["matvec"] = Task(
         "`mask_k = offs_k ____ K`; `acc += tl.sum(a * x[____, ____], axis=1)`.",
     ),
     reference=matvec_reference,
+    shared=("x",),
     cases=(
         Case("one element", factors((1, 1), (1,))),
         Case("one block exactly full", factors((16, 32), (32,))),
@@ -230,6 +231,7 @@ TASKS["tile_product"] = Task(
         "`acc = tl.dot(____, ____, acc)`.",
     ),
     reference=tile_product_reference,
+    shared=("a", "b"),
     cases=(
         Case("one element", factors((1, 1), (1, 1))),
         Case("one tile exactly full", factors((16, 32), (32, 32))),
@@ -445,6 +447,7 @@ TASKS["gated_product"] = Task(
         "= tl.where(gates > 0, gates, 0.0) * ____`.",
     ),
     reference=gated_product_reference,
+    shared=("a", "gate", "b"),
     cases=(
         Case("one element", gated(1, 1, 1)),
         Case("one tile exactly full", gated(16, 32, 32)),

@@ -424,6 +424,7 @@ TASKS["log_sum_exp"] = Task(
         "`top + tl.log(____)`.",
     ),
     reference=log_sum_exp_reference,
+    block=512,
     cases=(
         Case("one element", matrix(1, 1)),
         Case(
@@ -544,6 +545,8 @@ TASKS["cross_entropy"] = Task(
         "out`.",
     ),
     reference=cross_entropy_reference,
+    reads={"x": 3},
+    block=1024,
     cases=(
         Case("one word", scores_and_target(1, 1)),
         Case(

@@ -435,6 +435,7 @@ TASKS["row_add"] = Task(
         "mask=____).to(tl.float32)`; the sum is `x + row[____]`.",
     ),
     reference=row_add_reference,
+    shared=("row",),
     cases=(
         Case("one element", matrix_and_row(1, 1)),
         Case("one row", matrix_and_row(1, 50)),
@@ -544,6 +545,7 @@ TASKS["clamped_add"] = Task(
         "256),)`, `clamped_add_kernel[grid](____, BLOCK=256)`, `return out`.",
     ),
     reference=clamped_add_reference,
+    block=1024,
     cases=(
         Case("one element", clamped_add_inputs(1)),
         Case("one block, masked tail", clamped_add_inputs(100)),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from lab.check.blanks import before_running, own_functions
 from lab.check.diagnose import Study, no_study, proves
-from lab.check.examine import Finding, examine, examine_form
+from lab.check.examine import examine, examine_form
 from lab.check.executor import Crashed, Executor, ForkExecutor, InProcessExecutor, TimedOut, executor_for
+from lab.check.finding import Finding
 from lab.check.question import Question, excess_of, pose
 from lab.check.runner import Evidence
 from lab.check.verdict import Verdict, conclude

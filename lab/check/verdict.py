@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lab.check.diagnose import ALMOST_RIGHT, guess_strides
-from lab.check.examine import Finding
+from lab.check.finding import Finding
 from lab.check.question import Question
 from lab.words import SHOWN, capital, code_marked, counted
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
     *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
     *("int32-overflow", "race", "one-program", "idle-programs", "compiler", "not-run", "not-a-tensor"),
+    *("launches", "stored-twice", "read-twice", "host", "memory", "block"),
 }
 
 
