@@ -33,7 +33,7 @@ def examine_host(question: Question, evidence: "Evidence") -> Finding | None:
         for loads in evidence.loads
         if loads["position"] in question.decisive and not loads["loaded"] and not loads["by_torch"]
     ]
-    cause = "a kernel is to load the inputs and work on them; the host function checks, allocates, launches and returns."
+    cause = "a kernel must load the inputs and work on them; the host function checks, allocates, launches and returns."
     if names:
         message = f"no kernel loaded {listed([f'`{name}`' for name in names])}, and yet the result follows from it."
         return Finding("host", message, cause)
