@@ -56,9 +56,9 @@ def evidence_from(reply: bytes, files: frozenset[str]) -> Evidence:
     """Return the evidence in a reply, with no file named but the student's cells: places are quoted from them."""
     evidence = Evidence.decode(reply)
     evidence.kernels = []  # source of theirs: it is compiled where it came from, never here
-    places = (evidence.error, evidence.widest, *evidence.memory, *evidence.operations, *evidence.out_of_bounds)
-    for named in (*places, *evidence.conflicts):
-        if named and named["file"] not in files:
+    places = (*evidence.widest, *evidence.memory, *evidence.operations, *evidence.out_of_bounds, *evidence.conflicts)
+    for named in (evidence.error, *places):
+        if named is not None and named["file"] not in files:
             named["file"], named["line"] = "", 0
     if evidence.error is not None:
         evidence.error["type"] = clean(str(evidence.error["type"]))[:100]

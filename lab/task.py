@@ -51,7 +51,8 @@ class Task:
     reads: Mapping[str, int] = field(default_factory=dict)  # of each element of an argument, where it is not one
     shared: tuple[str, ...] = ()  # arguments that a program may read anew for each block that it stores
     buffers: int = 0  # tensors beside the results that kernels may store into
-    block: int | None = None  # the most elements that a program may load or store at once
+    block: int | None = None  # the most elements that a program may store at once
+    step: int | None = None  # the most that it may load at once
 
 
 class Card(NamedTuple):

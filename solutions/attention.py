@@ -20,8 +20,9 @@
 #   answer. `reset("weighted_mean")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far
 #   you are.
 #
-# All of it runs on a laptop. The work must be done by the kernel: an answer that lets PyTorch compute the result does
-# not pass.
+# All of it runs on a laptop. The kernel must do the work, and do it once: unless a task says otherwise, it is launched
+# once, loads each element of its inputs once, stores each element of the result once, and keeps nothing else in memory.
+# An answer that lets PyTorch or Python compute the result does not pass.
 
 # %% [markdown]
 # Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
@@ -123,10 +124,11 @@ def attend(q, k, v):
 #
 # $$\text{out}_i = \frac{\sum_j e^{x_{ij}}\, v_j}{\sum_j e^{x_{ij}}}$$
 #
-# A row may have any length, so a program takes 32 scores at a time. It keeps three numbers: the largest score so far,
-# $m$; the sum of powers, $s = \sum e^{x_j - m}$; and the sum of powers times values, $a = \sum e^{x_j - m} v_j$. When a
-# block brings a larger score, *both* sums were taken against the wrong $m$, and one factor, $e^{m - m_\text{new}}$,
-# puts both right. With blocks of 2, the scores 1, 3, 2, 5 and the values 10, 20, 30, 40:
+# A row may have any length, so a program takes 32 scores at a time, never more than 128, and the values that belong to
+# them. It keeps three numbers: the largest score so far, $m$; the sum of powers, $s = \sum e^{x_j - m}$; and the sum of
+# powers times values, $a = \sum e^{x_j - m} v_j$. When a block brings a larger score, *both* sums were taken against
+# the wrong $m$, and one factor, $e^{m - m_\text{new}}$, puts both right. With blocks of 2, the scores 1, 3, 2, 5 and
+# the values 10, 20, 30, 40:
 #
 # | after block | $m$ | $s$ | $a$ |
 # | --- | --- | --- | --- |
@@ -217,7 +219,7 @@ TASKS["weighted_mean"] = Task(
     ),
     reference=weighted_mean_reference,
     shared=("v",),
-    block=128,
+    step=128,
     cases=(
         Case("one score", scores_and_values(1, 1)),
         Case("the table above", table_of_scores),
@@ -237,9 +239,10 @@ TASKS["weighted_mean"] = Task(
 # %% [markdown]
 # ## 2. Causal attention: where does the loop end? (3 points)
 #
-# Now a program takes 16 queries at once, and a block of 16 keys gives a tile of scores. `absorb` is your step from
-# task 1 for a tile: one maximum, one sum and one row of `out` for every query. The running maximum starts at $-10^{30}$
-# and not at $-\infty$: a row that sees nothing yet would compute $\infty - \infty$.
+# Now a program takes 16 queries at once, loads each key and value that they see once, and a block of 16 keys gives a
+# tile of scores. `absorb` is your step from task 1 for a tile: one maximum, one sum and one row of `out` for every
+# query. The running maximum starts at $-10^{30}$ and not at $-\infty$: a row that sees nothing yet would compute
+# $\infty - \infty$.
 
 
 # %%

@@ -18,7 +18,9 @@
 # - Stuck? `hint("matvec")` asks you a question; call it again for a nudge, and again for the shape of the answer.
 #   `reset("matvec")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far you are.
 #
-# All of it runs on a laptop. The work must be done by the kernel: an answer that lets PyTorch multiply does not pass.
+# All of it runs on a laptop. The kernel must do the work, and do it once: it is launched once, stores each element of
+# the result once, and keeps nothing else in memory; for a block that it stores, a program loads each element that it
+# needs once. An answer that lets PyTorch or Python multiply does not pass.
 
 # %% [markdown]
 # Run the next two cells first.

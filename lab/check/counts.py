@@ -147,13 +147,15 @@ def is_input(view: "TensorView", inputs: LiveInputs) -> bool:
     return any(b.data_ptr() <= view.data_ptr < b.data_ptr() + b.numel() for b in inputs.buffers)
 
 
-def widest_access(log: "Trace") -> dict:
-    """Return the access of one program that reached most elements at once: how many, its kind and its place."""
-    widest: dict = {"elements": 0, "kind": "load", "file": "", "line": 0}
+def widest_accesses(log: "Trace") -> list[dict]:
+    """Return for loads and for stores the access of one program that reached most elements, and its place."""
+    widest: dict[str, dict] = {}
     for batch in (batch for launch in log.launches for batch in launch.batches):
+        most = widest.get(batch.step.kind, {"elements": 0})["elements"]
         lanes = int(np.prod(batch.step.shape))
-        if lanes > widest["elements"] and batch.mask is not None:
+        if lanes > most and batch.mask is not None:
             lanes = int(batch.active.reshape(len(batch.programs), -1).sum(1).max())
-        if lanes > widest["elements"]:
-            widest = {"elements": lanes, "kind": batch.step.kind, "file": batch.step.file, "line": batch.step.line}
-    return widest
+        if lanes > most:
+            access = {"kind": batch.step.kind, "elements": lanes, "file": batch.step.file, "line": batch.step.line}
+            widest[batch.step.kind] = access
+    return list(widest.values())

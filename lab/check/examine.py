@@ -35,11 +35,12 @@ def examine(question: Question, evidence: Evidence, study: Study = no_study, rep
     repeated: whether all launches were repeated from a transcript, those of autotuning as well: they are not counted.
     """
     values = partial(examine_values, study=study)
-    for examiner in (examine_run, examine_form, examine_memory, examine_stores, values, examine_programs):
+    for examiner in (examine_run, examine_form, examine_memory, examine_stores, values):
         finding = examiner(question, evidence)
         if finding is not None:
             return finding
-    return None if repeated else examine_work(question, evidence)
+    waste = None if repeated else examine_work(question, evidence)
+    return waste or examine_programs(question, evidence)
 
 
 def examine_run(question: Question, evidence: Evidence) -> Finding | None:
@@ -357,8 +358,9 @@ def examine_programs(question: Question, evidence: Evidence) -> Finding | None:
                 f"{counted(result.programs, 'program')} wrote the whole result; at least {needed} must share the work.",
                 "a GPU runs programs side by side: give each a block of the output, and launch one for each block.",
             )
+    nothing = all(result.tensor.numel() == 0 for result in evidence.results)
     for launch in evidence.launches:
-        if launch["programs"] > 2 * launch["busy"] + 1:
+        if not nothing and launch["programs"] > 2 * launch["busy"] + 1:
             return Finding(
                 "idle-programs",
                 f"of the {launch['programs']:,} programs of `{launch['kernel']}`, {launch['busy']:,} had anything to "

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lab.check.counts import Visits, count_loads, count_memory, widest_access
+from lab.check.counts import Visits, count_loads, count_memory, widest_accesses
 from lab.check.elements import Elements, element_addresses
 from lab.check.inputs import (
     GUARD,
@@ -234,7 +234,7 @@ class Evidence:
     guards_broken: int = 0  # tensors beside which something was written
     loads: list[dict] = field(default_factory=list)  # of inputs, see `count_loads`
     memory: list[dict] = field(default_factory=list)  # beside the inputs, see `count_memory`
-    widest: dict = field(default_factory=dict)  # see `widest_access`
+    widest: list[dict] = field(default_factory=list)  # see `widest_accesses`
     reused: bool = False  # the result of the run before changed during this one
     kernels: list[dict] = field(default_factory=list)  # launched for the first time, packed for the compiler
     unread: list[dict] = field(
@@ -425,7 +425,7 @@ def count_work(evidence: Evidence, values: list, inputs: LiveInputs, watch: Host
     results = zip(values, evidence.results, strict=True)
     storages = {value.untyped_storage().data_ptr() for value, result in results if result.contents is not None}
     evidence.memory = count_memory(inputs, storages, watch.permitted, log)
-    evidence.widest = widest_access(log)
+    evidence.widest = widest_accesses(log)
 
 
 def unread_elements(inputs: LiveInputs, watch: HostWatch, log: "Trace") -> list[dict]:

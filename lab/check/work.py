@@ -14,6 +14,7 @@ from lab.words import all_programs, code_at, counted, element, elements_in_words
 if TYPE_CHECKING:
     from lab.check.runner import Evidence, Result
 
+WASTE = ("launches", "stored-twice", "read-twice", "memory", "block")  # reasons why work was not asked for
 FEW = 16  # elements that a host function may hand to a kernel in memory: counters, addresses, a small table
 
 
@@ -127,12 +128,15 @@ def examine_loads(question: Question, evidence: "Evidence") -> Finding | None:
 
 def examine_block(question: Question, evidence: "Evidence") -> Finding | None:
     """Return how many elements a program took at once, where they are too many."""
-    allowed, widest = question.task.block, evidence.widest
-    if allowed is None or not widest or widest["elements"] <= allowed:
-        return None
-    verb = "loads" if widest["kind"] == "load" else "stores"
-    message = f"a program {verb} {widest['elements']:,} elements at once, {at(widest)}; at most {allowed:,} may be."
-    return Finding("block", message, "take a smaller block: more programs, or a loop that goes from block to block.")
+    task = question.task
+    for kind, verb, allowed in (("store", "stores", task.block), ("load", "loads", task.step)):
+        for access in evidence.widest:
+            if access["kind"] == kind and allowed is not None and access["elements"] > allowed:
+                most = f"{allowed:,} is the most that it may"
+                message = f"a program {verb} {access['elements']:,} elements at once, {at(access)}; {most}."
+                cause = "take a smaller block: more programs, or a loop that goes on from block to block."
+                return Finding("block", message, cause)
+    return None
 
 
 # Words
