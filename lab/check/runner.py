@@ -205,7 +205,7 @@ class Result:
     store_lines: list = field(default_factory=list)  # [file, line] of the stores that wrote it
     programs: int = 0  # programs of one launch that stored into it
     read_early: list = field(default_factory=list)  # [file, line] of the loads from it before anything was in it
-    times: np.ndarray | None = None  # stores of each element, None where none was stored more than once
+    times: np.ndarray | None = None  # stores of each element, atomics left out; None where none had more than one
     storers: list[int] = field(default_factory=list)  # programs that stored the element with the most stores
     overwritten: np.ndarray | None = None  # bool: elements that changed after the last launch
     overwrites: list = field(default_factory=list)  # [name, file, line] of torch operations on it after the last launch
@@ -471,7 +471,8 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
                 owner.reshape(-1)[stored] = programs
                 took_part[programs] = True
                 lines[batch.step.file, batch.step.line] = None
-                visits.add(stored, programs)
+                if batch.step.kind == "store":
+                    visits.add(stored, programs)
         result.programs = max(result.programs, int(np.count_nonzero(took_part)))
     result.owner, result.store_lines = owner, [list(place) for place in lines]
     result.read_early = [list(place) for place in early]
