@@ -53,7 +53,7 @@ class Task:
     shared: tuple[str, ...] = ()  # arguments that a program may read once for each block that it stores
     buffers: int = 0  # tensors beside the results that kernels may store into
     block: int | None = None  # the most elements that a program may store at once
-    step: int | None = None  # the most that it may load at once
+    step: int | None = None  # the most elements of a row that it may load at once
 
 
 class Card(NamedTuple):

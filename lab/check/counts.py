@@ -148,14 +148,17 @@ def is_input(view: "TensorView", inputs: LiveInputs) -> bool:
 
 
 def widest_accesses(log: "Trace") -> list[dict]:
-    """Return for loads and for stores the access of one program that reached most elements, and its place."""
+    """Return for loads and for stores the access of one program that reached most elements, and its place.
+
+    Of a load of several rows only the longest row counts: that is what a step of a loop takes.
+    """
     widest: dict[str, dict] = {}
     for batch in (batch for launch in log.launches for batch in launch.batches):
-        most = widest.get(batch.step.kind, {"elements": 0})["elements"]
-        lanes = int(np.prod(batch.step.shape))
+        kind, shape = batch.step.kind, batch.step.shape
+        lanes = int(np.prod(shape[-1:] if kind == "load" else shape))
+        most = widest.get(kind, {"elements": 0})["elements"]
         if lanes > most and batch.mask is not None:
-            lanes = int(batch.active.reshape(len(batch.programs), -1).sum(1).max())
+            lanes = int(batch.active.reshape(-1, lanes).sum(1).max())
         if lanes > most:
-            access = {"kind": batch.step.kind, "elements": lanes, "file": batch.step.file, "line": batch.step.line}
-            widest[batch.step.kind] = access
+            widest[kind] = {"kind": kind, "elements": lanes, "file": batch.step.file, "line": batch.step.line}
     return list(widest.values())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lab.check import judge
-from lab.check.counts import Visits, blocks_stored, count_loads, count_memory
+from lab.check.counts import Visits, blocks_stored, count_loads, count_memory, widest_accesses
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import pose
 from lab.device import DEVICE, ON_CPU
@@ -394,6 +394,18 @@ def test_memory_is_told_by_its_use():
     uses = [(use["use"], use["elements"], use["name"]) for use in count_memory(inputs, set(), set(), log)]
     assert uses == [("stored", 32, "out_ptr"), ("reread", 32, "x_ptr")]
     assert blocks_stored(log.launches[0]).tolist() == [1, 1]
+
+
+@triton.jit
+def rows_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    rows, columns = tl.arange(0, 4)[:, None], tl.arange(0, BLOCK)[None, :]
+    x = tl.load(x_ptr + 8 * rows + columns, mask=columns < 5 + rows, other=0)
+    tl.store(out_ptr + 8 * rows + columns, x)
+
+
+def test_the_widest_load_is_that_of_a_row_and_the_widest_store_is_that_of_a_block():
+    _, log = counted_launch(torch.ones(32), lambda x: rows_kernel[(2,)](x, torch.empty(32), BLOCK=8))
+    assert {access["kind"]: access["elements"] for access in widest_accesses(log)} == {"load": 8, "store": 32}
 
 
 def test_an_argument_decides_only_where_the_result_follows_from_it():
