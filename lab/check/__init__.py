@@ -1,7 +1,8 @@
 """Is an answer right, and if not, where and why?
 
 `check` shows the verdict to a learner; `judge` returns it. A case becomes a question (`.question`), an executor calls
-the answer on it (`.executor`, `.runner`), and the evidence of that is examined (`.examine`, `.diagnose`).
+the answer on it (`.executor`, `.runner`, `.counts`), and the evidence of that is examined (`.examine`, `.work`,
+`.diagnose`).
 """
 
 import inspect

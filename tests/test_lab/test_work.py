@@ -187,11 +187,12 @@ def columns_by_loop(x, row):
 @triton.jit
 def few_tiles_kernel(
     a_ptr, b_ptr, out_ptr, M, N, K, sam, sak, sbk, sbn,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, ALL: tl.constexpr = False,
 ):  # fmt: skip
-    """A few programs share all tiles, in grouped order, and load a step ahead."""
+    """A few programs share all tiles and load a step ahead. With ALL, each does all and stores its own."""
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
-    for tile in range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0)):
+    first, step = (0, 1) if ALL else (tl.program_id(0), tl.num_programs(0))
+    for tile in range(first, tiles_m * tiles_n, step):
         offs_m = (tile % tiles_m * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
         offs_n = (tile // tiles_m * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
         offs_k = tl.arange(0, BLOCK_K).to(tl.int64)
@@ -205,14 +206,20 @@ def few_tiles_kernel(
             acc = tl.dot(a, b, acc, input_precision="ieee")
             a = tl.load(a_ptrs + k.to(tl.int64) * sak, mask=mask_m & (k + offs_k < K)[None, :], other=0.0)
             b = tl.load(b_ptrs + k.to(tl.int64) * sbk, mask=mask_n & (k + offs_k < K)[:, None], other=0.0)
-        tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], acc, mask=mask_m & mask_n)
+        mask = mask_m & mask_n & (tile == tl.program_id(0)) if ALL else mask_m & mask_n
+        tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], acc, mask=mask)
 
 
-def few_programs_for_all_tiles(a, b):
+def few_programs_for_all_tiles(a, b, programs=2, ALL=False):
     (M, K), N = a.shape, b.shape[1]
-    out = torch.empty(M, N, dtype=a.dtype, device=a.device)
-    few_tiles_kernel[(2,)](a, b, out, M, N, K, *a.stride(), *b.stride(), BLOCK_M=16, BLOCK_N=16, BLOCK_K=16)
+    out, blocks = torch.empty(M, N, dtype=a.dtype, device=a.device), {"BLOCK_M": 16, "BLOCK_N": 16, "BLOCK_K": 16}
+    few_tiles_kernel[(programs,)](a, b, out, M, N, K, *a.stride(), *b.stride(), **blocks, ALL=ALL)
     return out
+
+
+def all_tiles_of_which_one_is_stored(a, b):
+    tiles = triton.cdiv(a.shape[0], 16) * triton.cdiv(b.shape[1], 16)
+    return few_programs_for_all_tiles(a, b, programs=tiles, ALL=True)
 
 
 @triton.jit
@@ -280,6 +287,11 @@ HONEST_EDITS = [  # with one's own block sizes
 def test_an_honest_answer_passes(task, answer):
     verdict = judge(without_programs(task), answer)
     assert verdict.passed, str(verdict)
+
+
+def test_tiles_that_are_worked_out_and_not_stored_are_waste():
+    verdict = judge("tile_product", all_tiles_of_which_one_is_stored)
+    assert verdict.reason == "read-twice" and "for a block that it stored" in verdict.message, str(verdict)
 
 
 @pytest.mark.parametrize("task, edits", [(task, edits) for task, *edits in HONEST_EDITS])
