@@ -36,18 +36,19 @@ class Visits:
         programs, elements = np.divmod(np.concatenate(self.codes), self.size)
         return np.unique(programs[elements == element]).tolist()
 
-    def busiest(self, share: np.ndarray) -> tuple[float, int, int, int]:
-        """Return how far a program went beyond its share, by a factor: (factor, times, program, element) of the worst.
+    def busiest(self, blocks: np.ndarray) -> dict:
+        """Return the program that reached one element most often for each block that it stored, {} where none did.
 
-        share: how often each program may reach an element.
+        blocks: how many blocks each program stored.
         """
         codes, times = np.unique(np.concatenate(self.codes), return_counts=True)
         if not codes.size:
-            return 0.0, 0, 0, 0
+            return {}
         programs, elements = np.divmod(codes, self.size)
-        factors = times / share[programs]
-        worst = int(factors.argmax())
-        return float(factors[worst]), int(times[worst]), int(programs[worst]), int(elements[worst])
+        worst = int((times / blocks[programs]).argmax())
+        program = int(programs[worst])
+        facts = {"times": int(times[worst]), "blocks": int(blocks[program]), "program": program}
+        return facts | {"element": int(elements[worst])}
 
 
 def blocks_stored(launch: "Launch") -> np.ndarray:
@@ -65,7 +66,7 @@ def count_loads(inputs: LiveInputs, log: "Trace") -> list[dict]:
 
     loaded: whether any was. times: of each element, by all programs together, None where none was more than once;
     loaders: the programs that loaded the one with the most. beyond: the program that loaded an element most often for
-    each block that it stored, {} where none did more than once. places: the lines.
+    each block that it stored, {} where none did more than once for each. places: the lines.
     """
     blocks = [blocks_stored(launch) for launch in log.launches]
     tensors = {p: a for p, a in enumerate(inputs.arguments) if isinstance(a, torch.Tensor)}
@@ -82,7 +83,7 @@ def loads_of(tensor: torch.Tensor, log: "Trace", blocks: list[np.ndarray]) -> di
     addresses, place, copies = np.unique(element_addresses(tensor), return_inverse=True, return_counts=True)
     elements, visits = Elements(addresses, tensor.element_size()), Visits(addresses.size)
     shared = int(copies.max())  # of an expanded tensor, elements that have one address
-    worst = 0.0, 0, 0, 0
+    beyond: list[dict] = []
     places: dict[tuple[str, int], None] = {}
     for launch, stored in zip(log.launches, blocks, strict=True):
         own = Visits(addresses.size)
@@ -92,7 +93,8 @@ def loads_of(tensor: torch.Tensor, log: "Trace", blocks: list[np.ndarray]) -> di
                 own.add(reached, programs)
                 places[batch.step.file, batch.step.line] = None
         visits.codes += own.codes
-        worst = max(worst, own.busiest(stored * shared))
+        most = own.busiest(stored)
+        beyond += [most] * (most != {} and most["times"] > most["blocks"] * shared)
     place, times = place.reshape(tuple(tensor.shape)), -(-visits.times() // copies)
     found: dict = {
         "loaded": bool(places),
@@ -103,9 +105,9 @@ def loads_of(tensor: torch.Tensor, log: "Trace", blocks: list[np.ndarray]) -> di
     }
     if times.max() > 1:
         found |= {"times": times[place], "loaders": visits.visitors(int(times.argmax()))}
-    if worst[0] > 1:
-        index = np.argwhere(place == worst[3])[0]
-        found["beyond"] = {"times": -(-worst[1] // shared), "program": worst[2], "element": [int(i) for i in index]}
+    if beyond:
+        index = np.argwhere(place == beyond[0]["element"])[0].tolist()
+        found["beyond"] = beyond[0] | {"times": -(-beyond[0]["times"] // shared), "element": index}
     return found
 
 

@@ -55,12 +55,12 @@ def examine_launches(question: Question, evidence: "Evidence") -> Finding | None
     allowed = question.task.launches
     if allowed is None or len(launches) <= allowed:
         return None
-    names = listed([f"`{name}`" for name in dict.fromkeys(launch["kernel"] for launch in launches)])
+    names = [f"`{name}`" for name in dict.fromkeys(launch["kernel"] for launch in launches)]
+    what, which = (names[0], "") if len(names) == 1 else ("kernels", f" ({listed(names)})")
     cause = "let one kernel do all of it: what a launch leaves in memory, the next one has to load again."
-    if len({launch["kernel"] for launch in launches}) == 1:
-        cause = "launch once, with a grid that has a program for each part: Python's loops run one after the other."
-    asks = "one is enough" if allowed == 1 else f"{allowed} are enough"
-    message = f"the host function launched {counted(len(launches), 'kernel')} ({names}); {asks}."
+    if len(names) == 1:
+        cause = "launch once, with a grid that has a program for each part: launches run one after the other."
+    message = f"the host function launched {what} {how_often(len(launches))}{which}; {how_often(allowed)} is enough."
     return Finding("launches", message, cause)
 
 
@@ -113,16 +113,16 @@ def examine_loads(question: Question, evidence: "Evidence") -> Finding | None:
         beyond, times, allowed = loads["beyond"], loads["times"], task.reads.get(name, 1)
         if name in task.shared and beyond:
             message = f"program {beyond['program']} loaded {element(beyond['element'])} of `{name}` "
-            message += f"{how_often(beyond['times'])} for a block that it stored, {places}"
+            blocks = counted(beyond["blocks"], "block")
+            message += f"{how_often(beyond['times'])} for {blocks} that it stored, {places}"
             return Finding("read-twice", message, "load a block once, and use it for all that needs it.")
         if name not in task.shared and times is not None and times.max() > allowed:
             launched = max(launch["programs"] for launch in evidence.launches)
             message = often_in_words(times, allowed, f"`{name}`", "loaded", loads["loaders"], launched)
-            asks = "once is enough" if allowed == 1 else f"{allowed} times are enough"
             cause = "load a block once, and keep it in a variable for all that needs it."
             if len(loads["loaders"]) > 1:
                 cause = "programs do the same work: give each a share of its own, and let it load that alone."
-            return Finding("read-twice", f"{message}; {asks}, {places}", cause)
+            return Finding("read-twice", f"{message}; {how_often(allowed)} is enough, {places}", cause)
     return None
 
 
@@ -157,7 +157,7 @@ def often_in_words(times: np.ndarray, allowed: int, name: str, verb: str, progra
 
 
 def how_often(times: int) -> str:
-    return "twice" if times == 2 else f"{times:,} times"
+    return {1: "once", 2: "twice"}.get(times, f"{times:,} times")
 
 
 def programs_named(programs: list[int]) -> str:

@@ -54,11 +54,11 @@ WASTE = {  # task, edits → reason, words of the message, words of the cause
             "x + row[None, :]",
             "x + row[None, :] / 2 + tl.load(row_ptr + offs_n * stride_row, mask=mask_n) / 2",
         ),
-        ("read-twice", "program 0 loaded element 0 of `row` twice for a block that it stored", "load a block once"),
+        ("read-twice", "program 0 loaded element 0 of `row` twice for 1 block that it stored", "load a block once"),
     ),
     "two launches": (
         ("silu", "    return out", "    silu_kernel[(triton.cdiv(n, 256),)](x, out, n, BLOCK=256)\n    return out"),
-        ("launches", "launched 2 kernels (`silu_kernel`); one is enough", "a grid that has a program for each part"),
+        ("launches", "launched `silu_kernel` twice; once is enough", "a grid that has a program for each part"),
     ),
     "the result read back": (
         ("silu", STORE, f"{STORE}\n    tl.device_assert(tl.load(out_ptr + offs, mask=mask, other=0) == out)"),
@@ -291,7 +291,7 @@ def test_an_honest_answer_passes(task, answer):
 
 def test_tiles_that_are_worked_out_and_not_stored_are_waste():
     verdict = judge("tile_product", all_tiles_of_which_one_is_stored)
-    assert verdict.reason == "read-twice" and "for a block that it stored" in verdict.message, str(verdict)
+    assert verdict.reason == "read-twice" and "for 1 block that it stored" in verdict.message, str(verdict)
 
 
 @pytest.mark.parametrize("task, edits", [(task, edits) for task, *edits in HONEST_EDITS])
@@ -372,10 +372,11 @@ def test_lanes_of_one_access_count_once_and_accesses_add_up():
     visits.add(np.array([1, 1, 2]), np.array([1, 1, 0]))
     assert visits.times().tolist() == [1, 2, 1, 0]
     assert visits.visitors(1) == [0, 1] and visits.visitors(3) == []
-    assert visits.busiest(np.array([1, 1]))[0] == 1.0
+    assert visits.busiest(np.array([1, 1]))["times"] == 1
     visits.add(np.array([2]), np.array([0]))
-    assert visits.busiest(np.array([1, 1])) == (2.0, 2, 0, 2)
-    assert visits.busiest(np.array([2, 1]))[0] == 1.0
+    assert visits.busiest(np.array([1, 1])) == {"times": 2, "blocks": 1, "program": 0, "element": 2}
+    assert visits.busiest(np.array([3, 1])) == {"times": 1, "blocks": 1, "program": 1, "element": 1}
+    assert Visits(4).busiest(np.array([1])) == {}
 
 
 def counted_launch(x, answer):
