@@ -403,7 +403,7 @@ def matvec_overlapping_kernel(
     mask_m = offs_m < M
     acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K)
+        offs_k = (k + tl.arange(0, BLOCK_K)).to(tl.int64)
         mask_k = offs_k < K
         a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
         a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(
@@ -437,12 +437,12 @@ def tile_product_everything_kernel(
 ):  # fmt: skip
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in range(tl.cdiv(M, BLOCK_M) * tiles_n):
-        offs_m = tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
-        offs_n = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        offs_m = (tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+        offs_n = (tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
         mask_m, mask_n = offs_m < M, offs_n < N
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for k in range(0, K, BLOCK_K):
-            offs_k = k + tl.arange(0, BLOCK_K)
+            offs_k = (k + tl.arange(0, BLOCK_K)).to(tl.int64)
             mask_k = offs_k < K
             a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
             b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
@@ -488,7 +488,7 @@ def gated_product_twice_kernel(
     gates = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for k in range(0, K, BLOCK_K):
-        offs_k = k + tl.arange(0, BLOCK_K)
+        offs_k = (k + tl.arange(0, BLOCK_K)).to(tl.int64)
         mask_k = offs_k < K
         mask_a = mask_m[:, None] & mask_k[None, :]
         mask_b = mask_k[:, None] & mask_n[None, :]

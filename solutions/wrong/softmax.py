@@ -637,8 +637,8 @@ def log_sum_exp_two_passes_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.conste
         offs = start + tl.arange(0, BLOCK)
         x_ptrs = x_ptr + row * stride_xm + offs
         x = tl.load(x_ptrs, mask=offs < N, other=-float("inf")).to(tl.float32)
-        total += tl.sum(tl.exp(x - top), 0)
-    tl.store(out_ptr + row, top + tl.log(total))
+        total += tl.sum(tl.exp(x - tl.maximum(top, -1e30)), 0)
+    tl.store(out_ptr + row, tl.maximum(top, -1e30) + tl.log(total))
 
 
 @wrong("log_sum_exp", reason="read-twice")

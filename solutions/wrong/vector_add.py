@@ -546,8 +546,9 @@ def python_computes(x, y, alpha):
 
 @wrong("three_way_add", reason="launches")
 def adds_in_two_launches(x, y, z):
-    partial = launch(right.scale_add_kernel, x, y, 1.0)
-    return launch(right.scale_add_kernel, partial, z, 1.0)
+    kernel, partial = right.scale_add_kernel, torch.empty_like(x, dtype=torch.float32)
+    launch(kernel, x, y, 1.0, out=partial)
+    return launch(kernel, partial, z, 1.0, out=torch.empty_like(x))
 
 
 @triton.jit
@@ -563,24 +564,32 @@ def three_way_add_by_memory_kernel(
     tl.store(out_ptr + offs, tl.load(sum_ptr + offs, mask=mask) + z, mask=mask)
 
 
-def add_by_memory(x, y, z, out, partial):
-    """Run the kernel that keeps x + y in `partial` and return its output."""
+@wrong("three_way_add", reason="memory")
+def keeps_the_first_sum_in_memory(x, y, z):
+    out, partial = torch.empty_like(x), torch.empty_like(x, dtype=torch.float32)
     three_way_add_by_memory_kernel[(triton.cdiv(x.numel(), 256),)](
         x, y, z, partial, out, x.numel(), BLOCK=256
     )
     return out
 
 
-@wrong("three_way_add", reason="memory")
-def keeps_the_first_sum_in_memory(x, y, z):
-    partial = torch.empty_like(x, dtype=torch.float32)
-    return add_by_memory(x, y, z, torch.empty_like(x), partial)
+@triton.jit
+def three_way_add_in_steps_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    out = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    out += tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, out, mask=mask)
+    out += tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, out, mask=mask)
 
 
 @wrong("three_way_add", reason="stored-twice")
-def keeps_the_first_sum_in_the_output(x, y, z):
-    out = torch.empty_like(x)
-    return add_by_memory(x, y, z, out, out)
+def stores_the_first_sum_too(x, y, z):
+    out, n = torch.empty_like(x), x.numel()
+    grid = (triton.cdiv(n, 256),)
+    three_way_add_in_steps_kernel[grid](x, y, z, out, n, BLOCK=256)
+    return out
 
 
 @wrong("strided_copy", reason="host")
