@@ -56,7 +56,8 @@ def evidence_from(reply: bytes, files: frozenset[str]) -> Evidence:
     """Return the evidence in a reply, with no file named but the student's cells: places are quoted from them."""
     evidence = Evidence.decode(reply)
     evidence.kernels = []  # source of theirs: it is compiled where it came from, never here
-    for named in (evidence.error, *evidence.operations, *evidence.out_of_bounds, *evidence.conflicts):
+    places = (*evidence.widest, *evidence.memory, *evidence.operations, *evidence.out_of_bounds, *evidence.conflicts)
+    for named in (evidence.error, *places):
         if named is not None and named["file"] not in files:
             named["file"], named["line"] = "", 0
     if evidence.error is not None:
@@ -64,6 +65,10 @@ def evidence_from(reply: bytes, files: frozenset[str]) -> Evidence:
         evidence.error["message"] = clean(str(evidence.error["message"]))[:500]
     for fault in (*evidence.out_of_bounds, *evidence.conflicts):
         fault["text"] = clean(str(fault["text"]))[:500]
+    for use in evidence.memory:
+        use["name"] = clean(str(use["name"]))[:100]
+    for loads in evidence.loads:
+        loads["places"] = [[file, int(line)] for file, line in loads["places"] if file in files]
     for result in evidence.results:
         result.kind = clean(str(result.kind))[:100]
         result.store_lines = [[file, int(line)] for file, line in result.store_lines if file in files]

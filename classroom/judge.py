@@ -26,8 +26,9 @@ from classroom.course import readable
 from classroom.executor import SandboxExecutor, evidence_from
 from classroom.sandbox import START_SECONDS, Limits, Sandbox
 from lab.check import ending, judge_cases, run_case
-from lab.check.examine import Finding, examine
+from lab.check.examine import examine
 from lab.check.executor import Crashed, TimedOut
+from lab.check.finding import Finding
 from lab.check.inputs import without_repeats
 from lab.check.question import Question, is_floating, pose, thawed
 from lab.check.verdict import Verdict
@@ -255,7 +256,7 @@ class Judge:
             evidence = evidence_from(reply, self.files)
             if evidence.error is not None and evidence.error["type"] == "Refused":
                 return refusal([], evidence.error["message"])
-            finding = examine(fresh, evidence)
+            finding = examine(fresh, evidence, repeated=True)
             return finding and self.unrepeatable(executor, finding)
         except (TimedOut, Crashed) as error:
             self.forget("replay")

@@ -9,8 +9,8 @@ import functools
 import importlib
 import re
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +46,14 @@ class Task:
     points: int
     hints: tuple[str, str, str]  # a question; a nudge; the answer's shape
     allows: tuple[str, ...] = ()  # torch operations the host function may use
+    # How much work an answer may do, where the text of its task asks for more than this:
+    launches: int | None = 1  # of kernels, None for any number
+    stores: int | None = 1  # of each element of a result, None for any number; what atomics add is not counted
+    reads: Mapping[str, int] = field(default_factory=dict)  # of each element of an argument, where it is not one
+    shared: tuple[str, ...] = ()  # arguments that a program may read once for each block that it stores
+    buffers: int = 0  # tensors beside the results that kernels may store into
+    block: int | None = None  # the most elements that a program may store at once
+    step: int | None = None  # the most elements of a row that it may load at once
 
 
 class Card(NamedTuple):

@@ -20,8 +20,9 @@
 #   answer. `reset("weighted_mean")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far
 #   you are.
 #
-# All of it runs on a laptop. The work must be done by the kernel: an answer that lets PyTorch compute the result does
-# not pass.
+# All of it runs on a laptop. The kernel must do the work, and do it once: unless a task says otherwise, it is launched
+# once, loads each element of its inputs once, stores each element of the result once, and keeps nothing else in memory.
+# An answer that lets PyTorch or Python compute the result does not pass.
 
 # %% [markdown]
 # Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
@@ -164,10 +165,11 @@ def attend(q, k, v):
 #
 # $$\text{out}_i = \frac{\sum_j e^{x_{ij}}\, v_j}{\sum_j e^{x_{ij}}}$$
 #
-# A row may have any length, so a program takes 32 scores at a time. It keeps three numbers: the largest score so far,
-# $m$; the sum of powers, $s = \sum e^{x_j - m}$; and the sum of powers times values, $a = \sum e^{x_j - m} v_j$. When a
-# block brings a larger score, *both* sums were taken against the wrong $m$, and one factor, $e^{m - m_\text{new}}$,
-# puts both right. With blocks of 2, the scores 1, 3, 2, 5 and the values 10, 20, 30, 40:
+# A row may have any length, so a program takes 32 scores at a time, never more than 128, and the values that belong to
+# them. It keeps three numbers: the largest score so far, $m$; the sum of powers, $s = \sum e^{x_j - m}$; and the sum of
+# powers times values, $a = \sum e^{x_j - m} v_j$. When a block brings a larger score, *both* sums were taken against
+# the wrong $m$, and one factor, $e^{m - m_\text{new}}$, puts both right. With blocks of 2, the scores 1, 3, 2, 5 and
+# the values 10, 20, 30, 40:
 #
 # | after block | $m$ | $s$ | $a$ |
 # | --- | --- | --- | --- |
@@ -272,6 +274,8 @@ TASKS["weighted_mean"] = Task(
         "____`.",
     ),
     reference=weighted_mean_reference,
+    shared=("v",),
+    step=128,
     cases=(
         Case("one score", scores_and_values(1, 1)),
         Case("the table above", table_of_scores),
@@ -298,9 +302,10 @@ TASKS["weighted_mean"] = Task(
 # %% [markdown]
 # ## 2. Causal attention: where does the loop end? (3 points)
 #
-# Now a program takes 16 queries at once, and a block of 16 keys gives a tile of scores. `absorb` is your step from
-# task 1 for a tile: one maximum, one sum and one row of `out` for every query. The running maximum starts at $-10^{30}$
-# and not at $-\infty$: a row that sees nothing yet would compute $\infty - \infty$.
+# Now a program takes 16 queries at once, loads each key and value that they see once, and a block of 16 keys gives a
+# tile of scores. `absorb` is your step from task 1 for a tile: one maximum, one sum and one row of `out` for every
+# query. The running maximum starts at $-10^{30}$ and not at $-\infty$: a row that sees nothing yet would compute
+# $\infty - \infty$.
 
 
 # %%
@@ -408,6 +413,7 @@ TASKS["causal_attention"] = Task(
         "offs_m[:, None] + ____`.",
     ),
     reference=causal_attention_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query, one key", attended(1, 1)),
         Case("the table above", attended(3, 5)),
@@ -516,6 +522,7 @@ TASKS["attention_lse"] = Task(
         "`torch.empty(M, dtype=____, device=q.device)`.",
     ),
     reference=attention_lse_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query, one key", attended(1, 1)),
         Case("tiles exactly full", attended(32, 32), programs=2),
@@ -627,6 +634,7 @@ TASKS["window_attention"] = Task(
         "____) & (back < ____)`.",
     ),
     reference=window_attention_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query", attended(1, 1, 16, 4)),
         Case("the table above", attended(5, 5, 16, 3)),
@@ -759,6 +767,7 @@ TASKS["softcap_attention"] = Task(
         "grid `(triton.cdiv(M, 16), ____)`, launch, return.",
     ),
     reference=softcap_attention_reference,
+    shared=("k", "v"),
     cases=(
         Case("one query, one key", heads(1, 1, 1)),
         Case("tiles exactly full", heads(2, 16, 32), programs=2),

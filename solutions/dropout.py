@@ -18,8 +18,10 @@
 # - Stuck? `hint("masked_scale")` asks you a question; call it again for a nudge, and again for the shape of the
 #   answer. `reset("masked_scale")` puts the blanks back and keeps a copy of what you wrote.
 #
-# Every answer is random, and exactly one is right: which number belongs to which element is part of the task. An
-# answer that lets PyTorch compute the result does not pass.
+# Every answer is random, and exactly one is right: which number belongs to which element is part of the task. The
+# kernel must do the work, and do it once: it is launched once, loads each element of its inputs once, stores each
+# element of the result once, and keeps nothing else in memory. An answer that lets PyTorch or Python compute the result
+# does not pass.
 
 # %% [markdown]
 # Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
@@ -482,7 +484,7 @@ TASKS["chance_round"] = Task(
 #
 # Both vectors are contiguous and of one dtype; `p` may be anything from 0 to 1, both ends included: with `p = 1`
 # nothing of `x` is left, whatever it holds. Write both functions. The parameters of the kernel are a proposal. Share
-# the work among programs of at most 1,024 elements, compute in float32, and return the dtype of `x`.
+# the work among programs that take at most 1,024 elements at a time, compute in float32, and return the dtype of `x`.
 
 
 # %% task="dropout_add"
@@ -554,6 +556,7 @@ TASKS["dropout_add"] = Task(
         "out`.",
     ),
     reference=dropout_add_reference,
+    block=1024,
     cases=(
         Case("one element", two_vectors(1)),
         Case("one block, masked tail", two_vectors(100)),

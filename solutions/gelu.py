@@ -18,8 +18,9 @@
 # - Stuck? `hint("silu")` asks you a question; call it again for a nudge, and again for the shape of the answer.
 #   `reset("silu")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far you are.
 #
-# The checks compare with float64 and allow the roundings of float32. The work must be done by the kernel: an answer
-# that lets PyTorch compute the result does not pass.
+# The checks compare with float64 and allow the roundings of float32. The kernel must do the work, and do it once: it is
+# launched once, loads each element of its inputs once, stores each element of the result once, and keeps nothing else
+# in memory. An answer that lets PyTorch or Python compute the result does not pass.
 
 # %% [markdown]
 # Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
@@ -397,8 +398,8 @@ TASKS["softplus"] = Task(
 # | row 1 | 2 | 0 | 1 | 5 | | 1.955 | 0 |
 #
 # Take the tanh form of GeLU: $\mathrm{gelu}(g) = g \cdot \mathrm{sigmoid}(1.5957691216\,(g + 0.044715\,g^3))$. `x` may
-# have any strides, and `out` is contiguous. Give each program at most 1,024 elements of the output, and compute in
-# float32. The parameters below are a proposal.
+# have any strides, and `out` is contiguous. Give each program at most 1,024 elements of the output at a time, and
+# compute in float32. The parameters below are a proposal.
 
 
 # %% task="geglu"
@@ -477,6 +478,7 @@ TASKS["geglu"] = Task(
         "triton.cdiv(N, ____))`; `out = gate * tl.sigmoid(____) * up`.",
     ),
     reference=geglu_reference,
+    block=1024,
     cases=(
         Case("one element", halves(1, 1)),
         Case("one row", halves(1, 50)),

@@ -18,7 +18,9 @@
 # - Stuck? `hint("matvec")` asks you a question; call it again for a nudge, and again for the shape of the answer.
 #   `reset("matvec")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far you are.
 #
-# All of it runs on a laptop. The work must be done by the kernel: an answer that lets PyTorch multiply does not pass.
+# All of it runs on a laptop. The kernel must do the work, and do it once: it is launched once, stores each element of
+# the result once, and keeps nothing else in memory; for a block that it stores, a program loads each element that it
+# needs once. An answer that lets PyTorch or Python multiply does not pass.
 
 # %% [markdown]
 # Run the next two cells first.
@@ -172,6 +174,7 @@ TASKS["matvec"] = Task(
         "`mask_k = offs_k ____ K`; `acc += tl.sum(a * x[____, ____], axis=1)`.",
     ),
     reference=matvec_reference,
+    shared=("x",),
     cases=(
         Case("one element", factors((1, 1), (1,))),
         Case("one block exactly full", factors((16, 32), (32,))),
@@ -283,6 +286,7 @@ TASKS["tile_product"] = Task(
         "`acc = tl.dot(____, ____, acc)`.",
     ),
     reference=tile_product_reference,
+    shared=("a", "b"),
     cases=(
         Case("one element", factors((1, 1), (1, 1))),
         Case("one tile exactly full", factors((16, 32), (32, 32))),
@@ -526,6 +530,7 @@ TASKS["gated_product"] = Task(
         "= tl.where(gates < 0, ____, gates) * ____`.",
     ),
     reference=gated_product_reference,
+    shared=("a", "gate", "b"),
     cases=(
         Case("one element", gated(1, 1, 1)),
         Case("one tile exactly full", gated(16, 32, 32)),

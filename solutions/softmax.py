@@ -19,8 +19,9 @@
 # - Stuck? `hint("row_max")` asks you a question; call it again for a nudge, and again for the shape of the answer.
 #   `reset("row_max")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far you are.
 #
-# All of it runs on a laptop. The work must be done by the kernel: an answer that lets PyTorch compute the result does
-# not pass.
+# All of it runs on a laptop. The kernel must do the work, and do it once: unless a task says otherwise, it is launched
+# once, loads each element of its inputs once, stores each element of the result once, and keeps nothing else in memory.
+# An answer that lets PyTorch or Python compute the result does not pass.
 
 # %% [markdown]
 # Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
@@ -385,9 +386,10 @@ TASKS["causal_softmax"] = Task(
 # %% [markdown]
 # ## 4. Log-sum-exp: a row that does not fit (4 points)
 #
-# $\log \sum_j e^{x_j}$ of each row, for rows of any length: a program goes over its row 128 elements at a time. It
-# keeps two numbers, the largest element so far, $m$, and the sum of powers so far, $s = \sum e^{x_j - m}$. When a block
-# brings a larger element, the old sum was taken against the wrong $m$; one multiplication puts it right:
+# $\log \sum_j e^{x_j}$ of each row, for rows of any length: a program goes over its row once, 128 elements at a time
+# (512 is the most that it may take). It keeps two numbers, the largest element so far, $m$, and the sum of powers so
+# far, $s = \sum e^{x_j - m}$. When a block brings a larger element, the old sum was taken against the wrong $m$; one
+# multiplication puts it right:
 #
 # $$s_\text{new} = s \cdot e^{m - m_\text{new}} + \sum_\text{block} e^{x_j - m_\text{new}}$$
 #
@@ -471,6 +473,7 @@ TASKS["log_sum_exp"] = Task(
         "`top + tl.log(____)`.",
     ),
     reference=log_sum_exp_reference,
+    step=512,
     cases=(
         Case("one element", matrix(1, 1)),
         Case(
@@ -508,7 +511,8 @@ TASKS["log_sum_exp"] = Task(
 #
 # `x` is [M, N] with the elements of a row side by side, and rows may lie apart; `target` is [M], int64. As in task 4,
 # elements may be $-\infty$: words that are ruled out. Write both functions; a row may have any length, so give a
-# program at most 1,024 of its elements at a time. Compute in float32 and return [M] losses of the dtype of `x`.
+# program at most 1,024 of its elements at a time. It may go over its row twice, and load the right score once more.
+# Compute in float32 and return [M] losses of the dtype of `x`.
 
 
 # %% task="cross_entropy"
@@ -609,6 +613,8 @@ TASKS["cross_entropy"] = Task(
         "out`.",
     ),
     reference=cross_entropy_reference,
+    reads={"x": 3},
+    step=1024,
     cases=(
         Case("one word", scores_and_target(1, 1)),
         Case(

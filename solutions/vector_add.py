@@ -19,8 +19,9 @@
 # - Stuck? `hint("scale_add")` asks you a question; call it again for a nudge, and again for the shape of the answer.
 #   `reset("scale_add")` puts the blanks back and keeps a copy of what you wrote; `progress()` shows how far you are.
 #
-# All of it runs on a laptop. The work must be done by the kernel: an answer that lets PyTorch compute the result does
-# not pass.
+# All of it runs on a laptop. The kernel must do the work, and do it once: unless a task says otherwise, it is launched
+# once, loads each element of its inputs once, stores each element of the result once, and keeps nothing else in memory.
+# An answer that lets PyTorch or Python compute the result does not pass.
 
 # %% [markdown]
 # Run the next two cells first. Importing `lab` lets kernels run on your CPU where there is no GPU.
@@ -358,7 +359,7 @@ TASKS["strided_copy"] = Task(
 # Programs now form a grid of two dimensions, and each owns a tile of `BLOCK_M` by `BLOCK_N` elements. `offs_m[:,
 # None]` is a column of row numbers and `offs_n[None, :]` a row of column numbers; combining the two gives a whole
 # tile. Element `(i, j)` lies at `i * stride_xm + j * stride_xn`: a matrix has a stride for each dimension, and for a
-# transposed one they have changed places. `stride_row` is the stride of `row`.
+# transposed one they have changed places. `stride_row` is the stride of `row`, of which each tile loads its part.
 
 
 # %% task="row_add"
@@ -444,6 +445,7 @@ TASKS["row_add"] = Task(
         "mask=____).to(tl.float32)`; the sum is `x + row[____]`.",
     ),
     reference=row_add_reference,
+    shared=("row",),
     cases=(
         Case("one element", matrix_and_row(1, 1)),
         Case("one row", matrix_and_row(1, 50)),
@@ -488,8 +490,8 @@ TASKS["row_add"] = Task(
 #
 # The vectors may have any stride, and each its own; no sum is NaN. Now write both functions; the parameters are a
 # proposal, and you may change those of the kernel. `tl.maximum(a, b)` and `tl.minimum(a, b)` compare element by
-# element. Share the work among programs of at most 1,024 elements, compute in float32, and return a contiguous vector
-# of the dtype of `x`.
+# element. Share the work among programs that take at most 1,024 elements at a time, compute in float32, and return a
+# contiguous vector of the dtype of `x`.
 
 
 # %% task="clamped_add"
@@ -557,6 +559,7 @@ TASKS["clamped_add"] = Task(
         "256),)`, `clamped_add_kernel[grid](____, BLOCK=256)`, `return out`.",
     ),
     reference=clamped_add_reference,
+    block=1024,
     cases=(
         Case("one element", clamped_add_inputs(1)),
         Case("one block, masked tail", clamped_add_inputs(100)),

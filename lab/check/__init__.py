@@ -1,7 +1,8 @@
 """Is an answer right, and if not, where and why?
 
 `check` shows the verdict to a learner; `judge` returns it. A case becomes a question (`.question`), an executor calls
-the answer on it (`.executor`, `.runner`), and the evidence of that is examined (`.examine`, `.diagnose`).
+the answer on it (`.executor`, `.runner`, `.counts`), and the evidence of that is examined (`.examine`, `.work`,
+`.diagnose`).
 """
 
 import inspect
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from lab.check.blanks import before_running, own_functions
 from lab.check.diagnose import Study, no_study, proves
-from lab.check.examine import Finding, examine, examine_form
+from lab.check.examine import examine, examine_form
 from lab.check.executor import Crashed, Executor, ForkExecutor, InProcessExecutor, TimedOut, executor_for
+from lab.check.finding import Finding
 from lab.check.question import Question, excess_of, pose
 from lab.check.runner import Evidence
 from lab.check.verdict import Verdict, conclude

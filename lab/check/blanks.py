@@ -10,7 +10,7 @@ import textwrap
 import tokenize
 from types import FunctionType
 
-from lab.check.examine import Finding
+from lab.check.finding import Finding
 from lab.generate import BLANK
 from lab.words import LAYERS, SHOWN, article, in_cell, place_of
 

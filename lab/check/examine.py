@@ -1,15 +1,16 @@
 """Find the first thing that is wrong with one run of an answer, from the evidence that the run left."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import torch
 
 from lab.check.diagnose import Study, likely_cause, no_study
+from lab.check.finding import Finding
 from lab.check.inputs import FrozenTensor
 from lab.check.question import Expected, Question, excess_of
 from lab.check.runner import Evidence, Result
+from lab.check.work import examine_work, places_in_words, programs_named
 from lab.device import DEVICE
 from lab.refusal import advice_on, useful_part
 from lab.words import (
@@ -27,28 +28,19 @@ from lab.words import (
 )
 
 
-@dataclass
-class Finding:
-    """One thing that is wrong: a reason (a fixed word), sentences for the learner, and, where known, the elements."""
-
-    reason: str
-    message: str
-    cause: str = ""
-    excess: np.ndarray | None = None  # how far each element is beyond what is allowed; 0 is right
-    owner: np.ndarray | None = None
-
-
-def examine(question: Question, evidence: Evidence, study: Study = no_study) -> Finding | None:
+def examine(question: Question, evidence: Evidence, study: Study = no_study, repeated: bool = False) -> Finding | None:
     """Return the first thing that is wrong with one run, in the order in which one explains the next.
 
     study: runs the answer once more, on inputs of its own, where values are wrong and the cause is looked for.
+    repeated: whether all launches were repeated from a transcript, those of autotuning as well: they are not counted.
     """
     values = partial(examine_values, study=study)
-    for examiner in (examine_run, examine_form, examine_memory, examine_stores, values, examine_programs):
+    for examiner in (examine_run, examine_form, examine_memory, examine_stores, values):
         finding = examiner(question, evidence)
         if finding is not None:
             return finding
-    return None
+    waste = None if repeated else examine_work(question, evidence)
+    return waste or examine_programs(question, evidence)
 
 
 def examine_run(question: Question, evidence: Evidence) -> Finding | None:
@@ -350,9 +342,9 @@ def programs_in_words(wrong: np.ndarray, result: Result, evidence: Evidence) -> 
         return ""
     programs = np.unique(result.owner[wrong])
     launched = max(launch["programs"] for launch in evidence.launches)
-    who = f"program{'s' * (len(programs) > 1)} {listed([str(program) for program in programs])} of {launched}"
+    who = f"{programs_named(programs.tolist())} of {launched}"
     who = all_programs(launched) if len(programs) == launched > 1 else who
-    where = listed([f"{place_of(file, line)}{code_at(file, line)}" for file, line in result.store_lines])
+    where = places_in_words(result.store_lines)
     return f" {'They were' if wrong.sum() > 1 else 'It was'} written by {who}, at {where}."
 
 
@@ -366,8 +358,9 @@ def examine_programs(question: Question, evidence: Evidence) -> Finding | None:
                 f"{counted(result.programs, 'program')} wrote the whole result; at least {needed} must share the work.",
                 "a GPU runs programs side by side: give each a block of the output, and launch one for each block.",
             )
+    nothing = all(result.tensor.numel() == 0 for result in evidence.results)
     for launch in evidence.launches:
-        if launch["programs"] > 2 * launch["busy"] + 1:
+        if not nothing and launch["programs"] > 2 * launch["busy"] + 1:
             return Finding(
                 "idle-programs",
                 f"of the {launch['programs']:,} programs of `{launch['kernel']}`, {launch['busy']:,} had anything to "

@@ -37,6 +37,7 @@ class Question:
     names: tuple[str, ...]
     expected: tuple[Expected, ...]
     several: bool  # the reference returns a tuple, so must the answer
+    decisive: tuple[int, ...] = ()  # positions of floating arguments that results follow from, in this case
 
     def name(self, position: int) -> str:
         """Return the name of an argument."""
@@ -70,10 +71,18 @@ def pose(task: "Task", case: "Case", seed: int) -> Question:
     own = call_reference(task, thawed(inputs))
     wide = [widened(argument) for argument in thawed(inputs)]
     exact = call_reference(task, wide)
-    moved = [call_reference(task, nudged(wide, inputs, i)) for i, argument in enumerate(wide) if is_floating(argument)]
+    floating = [i for i, argument in enumerate(wide) if is_floating(argument)]
+    moved = [call_reference(task, nudged(wide, inputs, i)) for i in floating]
     expected = tuple(expect(*values) for values in zip(own, exact, *moved, strict=True))
     names = tuple(inspect.signature(task.reference).parameters)
-    return Question(task, case, inputs, names, expected, isinstance(own, tuple))
+    decisive = tuple(i for i, values in zip(floating, moved, strict=True) if moves(exact, values))
+    return Question(task, case, inputs, names, expected, isinstance(own, tuple), decisive)
+
+
+def moves(exact, moved) -> bool:
+    """Return whether results differ by more than the roundings of float64."""
+    pairs = [(a.double(), b.double()) for a, b in zip(exact, moved, strict=True)]
+    return any(bool(((a - b).abs() > 1e-12 * a.abs()).any()) for a, b in pairs)
 
 
 def thawed(inputs: Frozen) -> tuple:

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from lab.check.counts import Visits, count_loads, count_memory, widest_accesses
+from lab.check.elements import Elements, element_addresses
 from lab.check.inputs import (
     GUARD,
     SPARSE,
@@ -44,6 +46,8 @@ UNREAD = POISONED | {f"{kind}{name}" for name in ("zeros", "ones", "full") for k
 UNREAD |= {"zeros_like", "ones_like", "full_like"}  # they ask a tensor for its shape and dtype, not for its elements
 MOST_STUDIED = 1 << 22  # elements of an input of which it is told whether they were read
 LAYING_OUT = {"clone", "copy_", "_to_copy"}  # of a strided tensor: a kernel that takes any strides has that to do
+NEGATING = {"_conj", "_neg_view"}  # views that change the sign of what is read through them
+WRITTEN = {"_to_copy": "to"}  # what a learner writes for an operation
 
 
 # The host function's own doings
@@ -56,12 +60,17 @@ def poison(dtype: torch.dtype) -> int:
     return 1 if dtype == torch.bool else 0xA5
 
 
+def converts(tensor: torch.Tensor, dtype: torch.dtype | None) -> bool:
+    """Return whether a copy in a dtype works out other elements: one number is only an argument for a kernel."""
+    return dtype not in (None, tensor.dtype) and tensor.numel() > 1
+
+
 class HostWatch(TorchDispatchMode):
     """Watches a host function: notes its torch operations, and puts what they allocate between guard bands.
 
     `operations`: what computed or wrote: name, file, line, `computes` (more than moving data or making it), the
-    storages it wrote, and how many launches came before it. `poisoned`, `read`: addresses of the storages that new
-    memory has, and of those that some operation read.
+    storages it wrote, and how many launches came before it. `poisoned`, `read`, `permitted`: addresses of the storages
+    that new memory has, of those that some operation read, and of those that an operation wrote which the task allows.
     """
 
     def __init__(self, allows: Iterable[str] = ()):
@@ -71,6 +80,7 @@ class HostWatch(TorchDispatchMode):
         self.operations: list[dict] = []
         self.poisoned: set[int] = set()
         self.read: set[int] = set()
+        self.permitted: set[int] = set()
         self.launches = 0
         self.launching = False
 
@@ -86,8 +96,14 @@ class HostWatch(TorchDispatchMode):
         name = func._schema.name.removeprefix("aten::")
         self.note(name, func._schema, args, kwargs or {})
         if (name in POISONED or name in COPIED) and type(result) is torch.Tensor and result.layout == torch.strided:
-            return self.guard(result, name in POISONED)
+            result = self.guard(result, name in POISONED)
+        if self.allowed(name):
+            self.permitted |= {t.untyped_storage().data_ptr() for t in (result,) if isinstance(t, torch.Tensor)}
         return result
+
+    def allowed(self, name: str) -> bool:
+        """Return whether the task allows an operation."""
+        return name in self.allows or name.strip("_") in self.allows or WRITTEN.get(name) in self.allows
 
     def note(self, name: str, schema, args: tuple, kwargs: dict) -> None:
         """Keep the operation if it computes from tensors or writes into one."""
@@ -98,8 +114,9 @@ class HostWatch(TorchDispatchMode):
         if not is_view and name not in UNREAD:
             self.read |= {t.untyped_storage().data_ptr() for t in tensors}
         free = name in FREE and not (name in LAYING_OUT and not all(t.is_contiguous() for t in tensors))
-        allowed = free or name in self.allows or name.strip("_") in self.allows
-        computes = bool(tensors) and not is_view and not allowed
+        free = free and not (name == "_to_copy" and any(converts(t, kwargs.get("dtype")) for t in tensors))
+        moves = is_view and name not in NEGATING
+        computes = bool(tensors) and not moves and not free and not self.allowed(name)
         targets = [
             a
             for a, formal in zip(args, schema.arguments, strict=False)
@@ -108,8 +125,8 @@ class HostWatch(TorchDispatchMode):
         writes = [t.untyped_storage().data_ptr() for t in targets if isinstance(t, torch.Tensor)]
         if computes or writes:
             file, line = line_of_learner(sys._getframe(2))
-            known = {"name": name.strip("_"), "computes": computes, "writes": writes, "launches": self.launches}
-            self.operations.append(known | {"file": file, "line": line})
+            known = {"name": WRITTEN.get(name, name.strip("_")), "computes": computes, "writes": writes}
+            self.operations.append(known | {"launches": self.launches, "file": file, "line": line})
 
     def guard(self, result: torch.Tensor, poisoned: bool) -> torch.Tensor:
         """Return a tensor like `result` between guard bands, poisoned or with the same contents."""
@@ -188,6 +205,8 @@ class Result:
     store_lines: list = field(default_factory=list)  # [file, line] of the stores that wrote it
     programs: int = 0  # programs of one launch that stored into it
     read_early: list = field(default_factory=list)  # [file, line] of the loads from it before anything was in it
+    times: np.ndarray | None = None  # stores of each element, atomics left out; None where none had more than one
+    storers: list[int] = field(default_factory=list)  # programs that stored the element with the most stores
     overwritten: np.ndarray | None = None  # bool: elements that changed after the last launch
     overwrites: list = field(default_factory=list)  # [name, file, line] of torch operations on it after the last launch
 
@@ -213,6 +232,9 @@ class Evidence:
     conflicts: list[dict] = field(default_factory=list)
     changed: list[int] = field(default_factory=list)  # positions of inputs
     guards_broken: int = 0  # tensors beside which something was written
+    loads: list[dict] = field(default_factory=list)  # of inputs, see `count_loads`
+    memory: list[dict] = field(default_factory=list)  # beside the inputs, see `count_memory`
+    widest: list[dict] = field(default_factory=list)  # see `widest_accesses`
     reused: bool = False  # the result of the run before changed during this one
     kernels: list[dict] = field(default_factory=list)  # launched for the first time, packed for the compiler
     unread: list[dict] = field(
@@ -320,6 +342,8 @@ class Runner:
         evidence.reused = any(not np.array_equal(to_bytes(tensor), before) for tensor, before in self.last)
         outputs = [v for v, r in zip(values, evidence.results, strict=True) if r.contents is not None and not r.aliases]
         self.last = [(v, to_bytes(v)) for v in outputs]
+        if log is not None:
+            count_work(evidence, values, inputs, watch, log)
         if self.studies and log is not None:
             evidence.unread = unread_elements(inputs, watch, log)
         return evidence
@@ -393,6 +417,17 @@ class Runner:
         return result
 
 
+def count_work(evidence: Evidence, values: list, inputs: LiveInputs, watch: HostWatch, log: "Trace") -> None:
+    """Count what was loaded and stored, and how often. values: what the answer returned."""
+    evidence.loads = count_loads(inputs, log)
+    for loads in evidence.loads:
+        loads["by_torch"] = inputs.arguments[loads["position"]].untyped_storage().data_ptr() in watch.read
+    results = zip(values, evidence.results, strict=True)
+    storages = {value.untyped_storage().data_ptr() for value, result in results if result.contents is not None}
+    evidence.memory = count_memory(inputs, storages, watch.permitted, log)
+    evidence.widest = widest_accesses(log)
+
+
 def unread_elements(inputs: LiveInputs, watch: HostWatch, log: "Trace") -> list[dict]:
     """Return of which inputs some elements were read by no program, and which; not those that torch has read."""
     found = []
@@ -421,6 +456,7 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
     elements = Elements(addresses, value.element_size())
     lines: dict[tuple[str, int], None] = {}
     early: dict[tuple[str, int], None] = {}
+    visits = Visits(owner.size)
     for launch in log.launches:
         took_part = np.zeros(launch.programs, dtype=bool)
         for batch in launch.batches:
@@ -435,9 +471,14 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
                 owner.reshape(-1)[stored] = programs
                 took_part[programs] = True
                 lines[batch.step.file, batch.step.line] = None
+                if batch.step.kind == "store":
+                    visits.add(stored, programs)
         result.programs = max(result.programs, int(np.count_nonzero(took_part)))
     result.owner, result.store_lines = owner, [list(place) for place in lines]
     result.read_early = [list(place) for place in early]
+    times = visits.times() if owner.size else owner
+    if times.max(initial=0) > 1:
+        result.times, result.storers = times.reshape(owner.shape), visits.visitors(int(times.argmax()))
     snapshot = None
     with suppress(ValueError):  # none is kept of very large storages
         snapshot = log.snapshot(value)
@@ -445,35 +486,3 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
         size = value.element_size()
         changed = to_bytes(snapshot).reshape(-1, size) != result.contents.reshape(-1, size)
         result.overwritten = changed.any(axis=1).reshape(addresses.shape)
-
-
-class Elements:
-    """The elements of a tensor, to be found by their addresses."""
-
-    def __init__(self, addresses: np.ndarray, size: int):
-        self.order = np.argsort(addresses, axis=None, kind="stable")
-        self.addresses = addresses.reshape(-1)[self.order]
-        self.size = size
-
-    def reached_by(self, batch) -> tuple[np.ndarray, np.ndarray]:
-        """Return which elements, counted in order, an access reached, one for each lane, and the programs it is of."""
-        nothing = np.zeros(0, dtype=np.int64)
-        if not self.addresses.size or batch.view.end <= self.addresses[0] or batch.view.data_ptr > self.addresses[-1]:
-            return nothing, nothing
-        offsets, programs, _ = batch.inside()
-        stored = batch.view.data_ptr + offsets * batch.view.itemsize
-        if batch.step.size > self.size:  # one access covers several elements
-            covered = np.arange(0, batch.step.size, self.size)
-            stored, programs = np.add.outer(stored, covered).reshape(-1), np.repeat(programs, len(covered))
-        found = np.searchsorted(self.addresses, stored).clip(max=self.addresses.size - 1)
-        hit = self.addresses[found] == stored
-        return self.order[found[hit]], programs[hit]
-
-
-def element_addresses(tensor: torch.Tensor) -> np.ndarray:
-    """Return the address of every element: int64, shaped like the tensor."""
-    addresses = np.full((1,) * tensor.dim(), tensor.data_ptr(), dtype=np.int64)
-    for axis, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        steps = np.arange(size, dtype=np.int64) * stride * tensor.element_size()
-        addresses = addresses + steps.reshape([-1 if a == axis else 1 for a in range(tensor.dim())])
-    return addresses

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lab.check.diagnose import ALMOST_RIGHT, guess_strides
-from lab.check.examine import Finding
+from lab.check.finding import Finding
 from lab.check.question import Question
+from lab.check.work import WASTE
 from lab.words import SHOWN, capital, code_marked, counted
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
     *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
     *("int32-overflow", "race", "one-program", "idle-programs", "compiler", "not-run", "not-a-tensor"),
+    *("host", *WASTE),
 }
 
 
@@ -106,10 +108,14 @@ class Verdict:
 
 
 def conclude(verdict: Verdict, failed: list[tuple[Question, Finding]]) -> None:
-    """Tell of the first case that failed, or of one like it whose cause is known, and name the others."""
+    """Tell of the first case that failed, or of one like it whose cause is known, and name the others.
+
+    That work was done in vain is told where nothing worse is wrong.
+    """
     verdict.passed = not failed
     if failed:
-        verdict.tell(*most_telling(failed))
+        worse = [pair for pair in failed if pair[1].reason not in WASTE]
+        verdict.tell(*most_telling(worse or failed))
     others = [q.case.name for q, _ in failed if q.case.name != verdict.case]
     untried = verdict.cases_total - verdict.cases_passed - len(failed)
     if others:

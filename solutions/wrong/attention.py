@@ -2,6 +2,8 @@
 its reason.
 """
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -9,6 +11,7 @@ import triton.language as tl
 from lab.task import wrong
 from solutions import attention as right
 from solutions.attention import absorb, load_rows
+from solutions.vector_add import strided_copy
 
 # Weighted mean: what a larger score does to what was summed before
 
@@ -610,3 +613,128 @@ def begins_with_zero_for_a_maximum(q, k, v, cap):
 @wrong("softcap_attention", reason="wrong-values")
 def sees_64_keys(q, k, v, cap):
     return softcap_from(q, k, v, cap, MOST=64)
+
+
+# Work that is done twice, or by something else than the kernel
+
+
+@wrong("weighted_mean", reason="block")
+def one_block_for_the_whole_row(x, v):
+    M, N = x.shape
+    out = torch.empty(M, dtype=x.dtype, device=x.device)
+    right.weighted_mean_kernel[(M,)](
+        x, v, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N)
+    )
+    return out
+
+
+@triton.jit
+def causal_two_passes_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, M, N, scale, stride_qm, stride_kn, stride_vn,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    offs_m = first + tl.arange(0, BLOCK_M)
+    q = load_rows(q_ptr, offs_m, M, stride_qm, D)
+    top = tl.full((BLOCK_M,), -1e30, tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    end = tl.minimum(N, first + BLOCK_M + N - M)
+    for start in range(0, end, BLOCK_N):
+        offs_n = start + tl.arange(0, BLOCK_N)
+        k = load_rows(k_ptr, offs_n, N, stride_kn, D)
+        seen = offs_n[None, :] <= offs_m[:, None] + N - M
+        scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+        top = tl.maximum(top, tl.max(tl.where(seen, scores, -float("inf")), 1))
+    for start in range(0, end, BLOCK_N):
+        offs_n = start + tl.arange(0, BLOCK_N)
+        k = load_rows(k_ptr, offs_n, N, stride_kn, D)
+        v = load_rows(v_ptr, offs_n, N, stride_vn, D)
+        seen = offs_n[None, :] <= offs_m[:, None] + N - M
+        scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+        top, total, acc = absorb(
+            top, total, acc, tl.where(seen, scores, -float("inf")), v
+        )
+    out = acc / tl.where(total > 0, total, 1.0)[:, None]
+    out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out_ptrs, out, mask=(offs_m < M)[:, None])
+
+
+@wrong("causal_attention", reason="read-twice")
+def goes_over_the_keys_twice(q, k, v):
+    (M, D), N = q.shape, k.shape[0]
+    out = torch.empty((M, D), dtype=q.dtype, device=q.device)
+    strides = (q.stride(0), k.stride(0), v.stride(0))
+    causal_two_passes_kernel[(triton.cdiv(M, 16),)](
+        q, k, v, out, M, N, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
+    return out
+
+
+@wrong("attention_lse", reason="launches")
+def launches_for_each_result(q, k, v):
+    return right.attention_lse(q, k, v)[0], right.attention_lse(q, k, v)[1]
+
+
+@triton.jit
+def window_loads_queries_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, T, window, scale, stride_qm, stride_kn, stride_vn,
+    D: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    first = tl.program_id(0).to(tl.int64) * BLOCK_M
+    offs_m = first + tl.arange(0, BLOCK_M)
+    top = tl.full((BLOCK_M,), -1e30, tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    begin = tl.maximum(0, first - window + 1) // BLOCK_N * BLOCK_N
+    for start in range(begin, tl.minimum(T, first + BLOCK_M), BLOCK_N):
+        offs_n = start + tl.arange(0, BLOCK_N)
+        q = load_rows(q_ptr, offs_m, T, stride_qm, D)
+        k = load_rows(k_ptr, offs_n, T, stride_kn, D)
+        v = load_rows(v_ptr, offs_n, T, stride_vn, D)
+        back = offs_m[:, None] - offs_n[None, :]
+        scores = scale * tl.dot(q, tl.trans(k), input_precision="ieee")
+        scores = tl.where((back >= 0) & (back < window), scores, -float("inf"))
+        top, total, acc = absorb(top, total, acc, scores, v)
+    out_ptrs = out_ptr + offs_m[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(out_ptrs, acc / total[:, None], mask=(offs_m < T)[:, None])
+
+
+@wrong("window_attention", reason="read-twice")
+def loads_the_queries_in_every_step(q, k, v, window):
+    T, D = q.shape
+    out = torch.empty((T, D), dtype=q.dtype, device=q.device)
+    strides = (q.stride(0), k.stride(0), v.stride(0))
+    window_loads_queries_kernel[(triton.cdiv(T, 16),)](
+        q, k, v, out, T, window, D**-0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
+    return out
+
+
+@wrong("softcap_attention", reason="launches")
+def launches_head_by_head(q, k, v, cap):
+    (H, M, D), N = q.shape, k.shape[1]
+    out = torch.empty_like(q)
+    for h in range(H):
+        right.softcap_attention_kernel[(triton.cdiv(M, 16), 1)](
+            q[h], k[h], v[h], out[h], M, N, D**-0.5, cap, D=D, BLOCK_M=16, BLOCK_N=16
+        )
+    return out
+
+
+def dot(a, b):
+    """Return the sum of the products of two sequences of numbers."""
+    return sum(x * y for x, y in zip(a, b, strict=True))
+
+
+@wrong("softcap_attention", reason="host")
+def python_attends(q, k, v, cap):
+    (H, M, D), lists = q.shape, [t.tolist() for t in (q, k, v)]
+    rows = []
+    for queries, keys, values in zip(*lists, strict=True):
+        for query in queries:
+            scores = [dot(query, key) / D**0.5 for key in keys]
+            powers = [math.exp(cap * math.tanh(s / cap)) for s in scores]
+            columns = zip(*values, strict=True)
+            rows += [dot(powers, c) / sum(powers) for c in columns]
+    return strided_copy(torch.tensor(rows, dtype=q.dtype).to(q.device)).view(H, M, D)

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from lab.task import wrong
 from solutions import dropout as right
+from solutions.vector_add import strided_copy
 
 NOTHING = 0.0
 
@@ -469,3 +470,88 @@ def fp16_comparison_kernel(
 @wrong("dropout_add", reason="wrong-values")
 def compares_in_half_precision(x, residual, p, seed):
     return launch(fp16_comparison_kernel, x, residual, seed, p, scale_of(p))
+
+
+# Work that is done twice, or by something else than the kernel
+
+
+@wrong("masked_scale", reason="torch")
+def torch_makes_numbers_of_the_mask(x, keep, p):
+    return launch(right.masked_scale_kernel, x, keep.to(torch.int32), 1 / (1 - p))
+
+
+@wrong("masked_scale", reason="host")
+def python_applies_the_mask(x, keep, p):
+    pairs = zip(x.tolist(), keep.tolist(), strict=True)
+    kept = [a / (1 - p) if stays else 0.0 for a, stays in pairs]
+    return strided_copy(torch.tensor(kept, dtype=x.dtype).to(x.device))
+
+
+@triton.jit
+def random_sign_everything_kernel(x_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+        out = tl.where(tl.randint(seed, offs) % 2 == 1, -x, x)
+        tl.store(out_ptr + offs, out, mask=offs < n)
+
+
+@wrong("random_sign", reason="stored-twice")
+def every_program_tosses_all_coins(x, seed):
+    return launch(random_sign_everything_kernel, x, seed)
+
+
+@triton.jit
+def drop_rows_overlapping_kernel(
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, seed, p, scale,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1).to(tl.int64) // 2 * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn
+    x = tl.load(x_ptrs, mask=mask).to(tl.float32)
+    keep = tl.rand(seed, offs_m) >= p
+    out = tl.where(keep[:, None], x * scale, 0.0)
+    tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
+
+
+@wrong("drop_rows", reason="stored-twice")
+def two_programs_for_each_tile(x, p, seed):
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(M, 16), 2 * triton.cdiv(N, 32))
+    numbers = (M, N, *x.stride(), seed, p, 1 / (1 - p))
+    drop_rows_overlapping_kernel[grid](x, out, *numbers, BLOCK_M=16, BLOCK_N=32)
+    return out
+
+
+@wrong("chance_round", reason="launches")
+def launches_twice(x, seed):
+    rounded(right.chance_round_kernel, x, seed)
+    return rounded(right.chance_round_kernel, x, seed)
+
+
+@triton.jit
+def dropout_add_everything_kernel(
+    x_ptr, residual_ptr, out_ptr, n, seed, p, scale, BLOCK: tl.constexpr
+):
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n
+        x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+        residual = tl.load(residual_ptr + offs, mask=mask).to(tl.float32)
+        out = residual + tl.where(tl.rand(seed, offs) >= p, x * scale, 0.0)
+        tl.store(out_ptr + offs, out, mask=mask)
+
+
+@wrong("dropout_add", reason="stored-twice")
+def every_program_does_everything(x, residual, p, seed):
+    kernel = dropout_add_everything_kernel
+    return launch(kernel, x, residual, seed, p, 1 / (1 - p) if p < 1 else 0.0)
+
+
+@wrong("dropout_add", reason="block")
+def blocks_of_2048(x, residual, p, seed):
+    kernel, scale = right.dropout_add_kernel, 1 / (1 - p) if p < 1 else 0.0
+    return launch(kernel, x, residual, seed, p, scale, BLOCK=2048)

@@ -415,3 +415,86 @@ def launches_one_block_a_row(x):
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
     right.geglu_kernel[(M, 1)](x, out, N, *x.stride(), BLOCK=1024)
     return out
+
+
+# Work that is done twice, or by something else than the kernel
+
+
+@triton.jit
+def silu_overlapping_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * (BLOCK // 2) + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, x * tl.sigmoid(x), mask=offs < n)
+
+
+@wrong("silu", reason="stored-twice")
+def blocks_that_overlap(x):
+    return launch(silu_overlapping_kernel, x, programs=triton.cdiv(x.numel(), 128))
+
+
+@wrong("quick_gelu", reason="launches")
+def launches_block_by_block(x):
+    out = torch.empty_like(x)
+    scale = -1.702 * 1.4426950408889634
+    for start in range(0, x.numel(), 256):
+        part, into = x[start : start + 256], out[start : start + 256]
+        right.quick_gelu_kernel[(1,)](part, into, part.numel(), scale, BLOCK=256)
+    return out
+
+
+@triton.jit
+def backward_by_memory_kernel(x_ptr, grad_ptr, s_ptr, dx_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    grad = tl.load(grad_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(s_ptr + offs, tl.sigmoid(1.702 * x), mask=mask)
+    s = tl.load(s_ptr + offs, mask=mask)
+    tl.store(dx_ptr + offs, grad * (s + s * (1.0 - s) * x * 1.702), mask=mask)
+
+
+@wrong("quick_gelu_backward", reason="memory")
+def keeps_the_sigmoid_in_memory(x, grad):
+    dx, s = torch.empty_like(x), torch.empty_like(x, dtype=torch.float32)
+    n = x.numel()
+    backward_by_memory_kernel[(triton.cdiv(n, 256),)](x, grad, s, dx, n, BLOCK=256)
+    return dx
+
+
+@triton.jit
+def softplus_two_loads_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    small = tl.exp(-tl.abs(tl.load(x_ptr + offs, mask=mask).to(tl.float32)))
+    above = tl.maximum(tl.load(x_ptr + offs, mask=mask).to(tl.float32), 0.0)
+    tl.store(out_ptr + offs, above + libdevice.log1p(small), mask=mask)
+
+
+@wrong("softplus", reason="read-twice")
+def loads_for_each_half_of_the_formula(x):
+    return launch(softplus_two_loads_kernel, x)
+
+
+@triton.jit
+def geglu_every_row_kernel(
+    x_ptr, out_ptr, M, N, stride_xm, stride_xn, BLOCK: tl.constexpr
+):
+    offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < N
+    for m in range(M):
+        row = m.to(tl.int64)
+        gate_ptrs = x_ptr + row * stride_xm + offs * stride_xn
+        gate = tl.load(gate_ptrs, mask=mask).to(tl.float32)
+        up = tl.load(gate_ptrs + N * stride_xn, mask=mask).to(tl.float32)
+        inner = 1.5957691216 * (gate + 0.044715 * gate * gate * gate)
+        tl.store(out_ptr + row * N + offs, gate * tl.sigmoid(inner) * up, mask=mask)
+
+
+@wrong("geglu", reason="stored-twice")
+def every_program_does_every_row(x):
+    M, N = x.shape[0], x.shape[1] // 2
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    geglu_every_row_kernel[(M, triton.cdiv(N, 256))](
+        x, out, M, N, *x.stride(), BLOCK=256
+    )
+    return out

@@ -8,6 +8,7 @@ import triton.language as tl
 
 from lab.task import wrong
 from solutions import matmul as right
+from solutions.vector_add import strided_copy
 
 # A matrix times a vector
 
@@ -488,4 +489,140 @@ def ignores_the_column_stride_of_a(a, gate, b):
     right.gated_product_kernel[grid](
         a, gate, b, out, M, N, K, *strides, BLOCK_M=16, BLOCK_N=32, BLOCK_K=32
     )
+    return out
+
+
+# Work that is done twice, or by something else than the kernel
+
+
+@triton.jit
+def matvec_overlapping_kernel(
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * (BLOCK_M // 2) + tl.arange(0, BLOCK_M)
+    mask_m = offs_m < M
+    acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        offs_k = (k + tl.arange(0, BLOCK_K)).to(tl.int64)
+        mask_k = offs_k < K
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0).to(
+            tl.float32
+        )
+        x = tl.load(x_ptr + offs_k * stride_x, mask=mask_k, other=0.0).to(tl.float32)
+        acc += tl.sum(a * x[None, :], axis=1)
+    tl.store(out_ptr + offs_m, acc, mask=mask_m)
+
+
+@wrong("matvec", reason="stored-twice")
+def rows_that_overlap(a, x):
+    M, K = a.shape
+    out = torch.empty(M, dtype=a.dtype, device=a.device)
+    matvec_overlapping_kernel[(triton.cdiv(M, 8),)](
+        a, x, out, M, K, *a.stride(), x.stride(0), BLOCK_M=16, BLOCK_K=32
+    )
+    return out
+
+
+@wrong("matvec", reason="torch")
+def torch_widens(a, x):
+    out = torch.empty(a.shape[0], dtype=a.dtype, device=a.device)
+    return times_vector(right.matvec_kernel, a.float(), x.float(), out)
+
+
+@triton.jit
+def tile_product_everything_kernel(
+    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    for tile in range(tl.cdiv(M, BLOCK_M) * tiles_n):
+        offs_m = (tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)).to(tl.int64)
+        offs_n = (tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)).to(tl.int64)
+        mask_m, mask_n = offs_m < M, offs_n < N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for k in range(0, K, BLOCK_K):
+            offs_k = (k + tl.arange(0, BLOCK_K)).to(tl.int64)
+            mask_k = offs_k < K
+            a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+            b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+            a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+            b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
+            acc = tl.dot(a, b, acc)
+        out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+        tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
+
+
+@wrong("tile_product", reason="stored-twice")
+def every_program_does_every_tile(a, b):
+    return product(tile_product_everything_kernel, a, b)
+
+
+@wrong("tile_order", reason="stored-twice")
+def every_program_orders_all(shape, group, device):
+    count = shape[0] * shape[1]
+    out = torch.empty(count, 2, dtype=torch.int32, device=device)
+    all_tiles_kernel[(count,)](
+        out, *shape, GROUP=group, BLOCK=triton.next_power_of_2(count)
+    )
+    return out
+
+
+@wrong("tile_order", reason="host")
+def python_orders_them(shape, group, device):
+    order = right.tile_order_reference(shape, group, device)
+    return strided_copy(order.flatten()).view(-1, 2)
+
+
+@triton.jit
+def gated_product_twice_kernel(
+    a_ptr, gate_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_gk,
+    stride_gn, stride_bk, stride_bn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    pid = tl.program_id(0).to(tl.int64)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    gates = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        offs_k = (k + tl.arange(0, BLOCK_K)).to(tl.int64)
+        mask_k = offs_k < K
+        mask_a = mask_m[:, None] & mask_k[None, :]
+        mask_b = mask_k[:, None] & mask_n[None, :]
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        gate_ptrs = gate_ptr + offs_k[:, None] * stride_gk + offs_n[None, :] * stride_gn
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+        a = tl.load(a_ptrs, mask=mask_a, other=0.0)
+        gates = tl.dot(a, tl.load(gate_ptrs, mask=mask_b, other=0.0), gates)
+        again = tl.load(a_ptrs, mask=mask_a, other=0.0)
+        acc = tl.dot(again, tl.load(b_ptrs, mask=mask_b, other=0.0), acc)
+    out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+    out = tl.where(gates <= 0, 0.0, gates) * acc
+    tl.store(out_ptrs, out, mask=mask_m[:, None] & mask_n[None, :])
+
+
+@wrong("gated_product", reason="read-twice")
+def loads_a_for_each_product(a, gate, b):
+    return gated(gated_product_twice_kernel, a, gate, b)
+
+
+@triton.jit
+def gate_kernel(gates_ptr, products_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    gates = tl.load(gates_ptr + offs, mask=mask).to(tl.float32)
+    products = tl.load(products_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, tl.where(gates <= 0, 0.0, gates) * products, mask=mask)
+
+
+@wrong("gated_product", reason="launches")
+def launches_three_kernels(a, gate, b):
+    gates, products = right.tile_product(a, gate), right.tile_product(a, b)
+    out = torch.empty_like(products)
+    n = out.numel()
+    gate_kernel[(triton.cdiv(n, 256),)](gates, products, out, n, BLOCK=256)
     return out

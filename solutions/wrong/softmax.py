@@ -8,6 +8,7 @@ import triton.language as tl
 
 from lab.task import wrong
 from solutions import softmax as right
+from solutions.vector_add import strided_copy
 
 LOWEST = -1000.0
 
@@ -672,5 +673,128 @@ def subtracts_infinity_from_infinity(x):
     out = torch.empty(len(x), dtype=x.dtype, device=x.device)
     log_sum_exp_top_kernel[(len(x),)](
         x, out, x.shape[1], x.stride(0), BLOCK=128, RUNNING=True
+    )
+    return out
+
+
+# Work that is done twice, or by something else than the kernel
+
+
+@wrong("row_max", reason="host")
+def python_finds_the_largest(x):
+    return strided_copy(torch.tensor([max(row) for row in x.tolist()], dtype=x.dtype))
+
+
+@triton.jit
+def log_softmax_three_loads_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.arange(0, BLOCK)
+    mask = offs < N
+    x_ptrs = x_ptr + row * stride_xm + offs
+    low = -float("inf")
+    top = tl.max(tl.load(x_ptrs, mask=mask, other=low).to(tl.float32), 0)
+    powers = tl.exp(tl.load(x_ptrs, mask=mask, other=low).to(tl.float32) - top)
+    shifted = tl.load(x_ptrs, mask=mask, other=low).to(tl.float32) - top
+    out = shifted - tl.log(tl.sum(powers, 0))
+    tl.store(out_ptr + row * N + offs, out, mask=mask)
+
+
+@wrong("log_softmax", reason="read-twice")
+def loads_for_each_step(x):
+    return log_of_rows(log_softmax_three_loads_kernel, x)
+
+
+@wrong("causal_softmax", reason="stored-twice")
+def rows_that_overlap(x):
+    T = x.shape[0]
+    out = torch.empty((T, T), dtype=x.dtype, device=x.device)
+    causal_overlapping_kernel[(triton.cdiv(T, 2),)](
+        x, out, T, x.stride(0), ROWS=4, BLOCK=triton.next_power_of_2(T)
+    )
+    return out
+
+
+@triton.jit
+def causal_overlapping_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    offs_m = tl.program_id(0).to(tl.int64) * (ROWS // 2) + tl.arange(0, ROWS)
+    offs_n = tl.arange(0, BLOCK)
+    exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
+    seen = exists & (offs_n[None, :] <= offs_m[:, None])
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]
+    x = tl.load(x_ptrs, mask=seen, other=-float("inf")).to(tl.float32)
+    powers = tl.exp(x - tl.max(x, 1)[:, None])
+    out_ptrs = out_ptr + offs_m[:, None] * T + offs_n[None, :]
+    tl.store(out_ptrs, powers / tl.sum(powers, 1)[:, None], mask=exists)
+
+
+@wrong("log_sum_exp", reason="block")
+def one_block_for_the_whole_row(x):
+    return summed(right.log_sum_exp_kernel, x, BLOCK=triton.next_power_of_2(x.shape[1]))
+
+
+@triton.jit
+def log_sum_exp_two_passes_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    top = -float("inf")
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x_ptrs = x_ptr + row * stride_xm + offs
+        x = tl.load(x_ptrs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        top = tl.maximum(top, tl.max(x, 0))
+    total = 0.0
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x_ptrs = x_ptr + row * stride_xm + offs
+        x = tl.load(x_ptrs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        total += tl.sum(tl.exp(x - tl.maximum(top, -1e30)), 0)
+    tl.store(out_ptr + row, tl.maximum(top, -1e30) + tl.log(total))
+
+
+@wrong("log_sum_exp", reason="read-twice")
+def goes_over_the_row_twice(x):
+    return summed(log_sum_exp_two_passes_kernel, x)
+
+
+@wrong("cross_entropy", reason="block")
+def one_block_for_all_words(x, target):
+    M, N = x.shape
+    out = torch.empty(M, dtype=x.dtype, device=x.device)
+    right.cross_entropy_kernel[(M,)](
+        x, target, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N)
+    )
+    return out
+
+
+@triton.jit
+def cross_entropy_by_memory_kernel(
+    x_ptr, target_ptr, powers_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * stride_xm
+    powers_ptr += row * N
+    top = -float("inf")
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        top = tl.maximum(top, tl.max(x, 0))
+    total = 0.0
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + offs, mask=offs < N, other=-float("inf")).to(tl.float32)
+        tl.store(powers_ptr + offs, tl.exp(x - top), mask=offs < N)
+        total += tl.sum(tl.load(powers_ptr + offs, mask=offs < N, other=0.0), 0)
+    correct = tl.load(x_ptr + tl.load(target_ptr + row)).to(tl.float32)
+    tl.store(out_ptr + row, top - correct + tl.log(total))
+
+
+@wrong("cross_entropy", reason="memory")
+def writes_all_powers_to_memory(x, target):
+    M, N = x.shape
+    out = torch.empty(M, dtype=x.dtype, device=x.device)
+    powers = torch.empty((M, N), dtype=torch.float32, device=x.device)
+    cross_entropy_by_memory_kernel[(M,)](
+        x, target, powers, out, N, x.stride(0), BLOCK=256
     )
     return out

@@ -524,3 +524,174 @@ def row_add_int32_kernel(
 @wrong("row_add", reason="int32-overflow")
 def counts_columns_in_32_bits(x, row):
     return add_row(row_add_int32_kernel, x, row, (*x.stride(), row.stride(0)))
+
+
+# Work that is done twice, or by something else than the kernel
+
+
+@triton.jit
+def scale_add_everything_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    for start in range(0, n, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        mask = offs < n
+        x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+        y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+        tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+
+
+@wrong("scale_add", reason="stored-twice")
+def every_program_does_everything(x, y, alpha):
+    return launch(scale_add_everything_kernel, x, y, alpha)
+
+
+@triton.jit
+def scale_add_in_pairs_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) // 2 * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + y, mask=mask)
+
+
+@wrong("scale_add", reason="stored-twice")
+def two_programs_for_each_block(x, y, alpha):
+    programs = 2 * triton.cdiv(x.numel(), 256)
+    return launch(scale_add_in_pairs_kernel, x, y, alpha, programs=programs)
+
+
+@triton.jit
+def scale_add_by_sixths_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    out = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    for _ in range(6):
+        out += alpha / 6 * tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, out, mask=mask)
+
+
+@wrong("scale_add", reason="read-twice")
+def reads_x_six_times(x, y, alpha):
+    return launch(scale_add_by_sixths_kernel, x, y, alpha)
+
+
+@wrong("scale_add", reason="torch")
+def torch_widens(x, y, alpha):
+    return launch(right.scale_add_kernel, x.float(), y, alpha, out=torch.empty_like(x))
+
+
+@wrong("scale_add", reason="host")
+def python_computes(x, y, alpha):
+    pairs = zip(x.tolist(), y.tolist(), strict=True)
+    result = torch.tensor([alpha * a + b for a, b in pairs], dtype=x.dtype)
+    return right.strided_copy(result.to(x.device))
+
+
+@wrong("three_way_add", reason="launches")
+def adds_in_two_launches(x, y, z):
+    kernel, partial = right.scale_add_kernel, torch.empty_like(x, dtype=torch.float32)
+    launch(kernel, x, y, 1.0, out=partial)
+    return launch(kernel, partial, z, 1.0, out=torch.empty_like(x))
+
+
+@triton.jit
+def three_way_add_by_memory_kernel(
+    x_ptr, y_ptr, z_ptr, sum_ptr, out_ptr, n, BLOCK: tl.constexpr
+):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    y = tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(sum_ptr + offs, x + y, mask=mask)
+    z = tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, tl.load(sum_ptr + offs, mask=mask) + z, mask=mask)
+
+
+@wrong("three_way_add", reason="memory")
+def keeps_the_first_sum_in_memory(x, y, z):
+    out, partial = torch.empty_like(x), torch.empty_like(x, dtype=torch.float32)
+    three_way_add_by_memory_kernel[(triton.cdiv(x.numel(), 256),)](
+        x, y, z, partial, out, x.numel(), BLOCK=256
+    )
+    return out
+
+
+@triton.jit
+def three_way_add_in_steps_kernel(x_ptr, y_ptr, z_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    out = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
+    out += tl.load(y_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, out, mask=mask)
+    out += tl.load(z_ptr + offs, mask=mask).to(tl.float32)
+    tl.store(out_ptr + offs, out, mask=mask)
+
+
+@wrong("three_way_add", reason="stored-twice")
+def stores_the_first_sum_too(x, y, z):
+    out, n = torch.empty_like(x), x.numel()
+    grid = (triton.cdiv(n, 256),)
+    three_way_add_in_steps_kernel[grid](x, y, z, out, n, BLOCK=256)
+    return out
+
+
+@wrong("strided_copy", reason="host")
+def numpy_lays_it_out(x):
+    if x.dtype == torch.bfloat16:
+        return right.strided_copy(x)
+    return right.strided_copy(torch.from_numpy(x.cpu().numpy().copy()).to(x.device))
+
+
+@triton.jit
+def row_add_overlapping_kernel(
+    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * (BLOCK_M - 1) + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    mask = mask_m[:, None] & mask_n[None, :]
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :] * stride_xn
+    x = tl.load(x_ptrs, mask=mask).to(tl.float32)
+    row = tl.load(row_ptr + offs_n * stride_row, mask=mask_n).to(tl.float32)
+    out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+    tl.store(out_ptrs, x + row[None, :], mask=mask)
+
+
+@wrong("row_add", reason="stored-twice")
+def rows_that_overlap(x, row):
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(M, 15), triton.cdiv(N, 32))
+    strides = (*x.stride(), row.stride(0))
+    row_add_overlapping_kernel[grid](
+        x, row, out, M, N, *strides, BLOCK_M=16, BLOCK_N=32
+    )
+    return out
+
+
+@wrong("row_add", reason="launches")
+def launches_row_by_row(x, row):
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    for m in range(M):
+        right.row_add_kernel[(1, triton.cdiv(N, 32))](
+            x[m], row, out[m], 1, N, *x.stride(), row.stride(0), BLOCK_M=16, BLOCK_N=32
+        )
+    return out
+
+
+@wrong("clamped_add", reason="host")
+def python_clamps(x, y, low, high):
+    pairs = zip(x.tolist(), y.tolist(), strict=True)
+    sums = [min(max(a + b, low), high) for a, b in pairs]
+    return right.strided_copy(torch.tensor(sums, dtype=x.dtype).to(x.device))
+
+
+@wrong("clamped_add", reason="block")
+def blocks_of_2048(x, y, low, high):
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    n = x.numel()
+    right.clamped_add_kernel[(triton.cdiv(n, 2048),)](
+        x, y, out, n, x.stride(0), y.stride(0), low, high, BLOCK=2048
+    )
+    return out

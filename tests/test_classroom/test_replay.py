@@ -79,6 +79,16 @@ def test_the_grader_compiles_nothing_that_comes_with_evidence():
     assert evidence_from(Evidence(kernels=[packed("def made(): pass")]).encode(), frozenset()).kernels == []
 
 
+def test_places_in_evidence_are_of_the_students_cells():
+    memory = {"use": "made", "name": "x\x1b[2J", "result": False, "elements": 99, "file": "/etc/passwd", "line": 1}
+    loads = {"position": 0, "loaded": True, "places": [["/etc/passwd", 1], ["<a>", 2]]}
+    widest = {"kind": "load", "elements": 4, "file": "/etc/passwd", "line": 1}
+    told = Evidence(memory=[memory], loads=[loads], widest=[widest])
+    evidence = evidence_from(told.encode(), frozenset({"<a>"}))
+    assert (evidence.memory[0]["name"], evidence.memory[0]["file"], evidence.widest[0]["line"]) == ("x·[2J", "", 0)
+    assert evidence.loads[0]["places"] == [["<a>", 2]]
+
+
 @pytest.mark.parametrize(
     "expression",
     ["getattr(tl, 'core')", "hasattr(tl, 'core')", "libdevice.core", "other.__dict__", "x.__class__", "tl.core"],

@@ -309,7 +309,8 @@ BIAS_CASES = [
 
 @pytest.mark.parametrize("case", BIAS_CASES, ids=lambda case: case.name)
 def test_bias_regimes(case):
-    task = Task("bias_gelu", "gelu of a sum", bias_gelu_reference, (case,), 1, ("", "", ""), allows=("clone",))
+    allowed = {"allows": ("clone",), "shared": ("bias",)}
+    task = Task("bias_gelu", "gelu of a sum", bias_gelu_reference, (case,), 1, ("", "", ""), **allowed)
     verdict = judge(task, bias_gelu, isolate=False)
     assert verdict.passed, verdict.message
 

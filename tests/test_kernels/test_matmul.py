@@ -104,7 +104,8 @@ CASES += [Case(f"{dtype} {name}", with_bias(dtype, name)) for dtype in WIDE_DTYP
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_regimes(case):
-    task = Task("matmul", "a @ b", matmul_reference, (case,), 1, ("", "", ""), allows=("clone",))  # of a strided bias
+    allowed = {"allows": ("clone",), "shared": ("a", "b", "bias")}  # a clone of a strided bias
+    task = Task("matmul", "a @ b", matmul_reference, (case,), 1, ("", "", ""), **allowed)
     verdict = judge(task, matmul, isolate=False)
     assert verdict.passed, verdict.message
 

@@ -74,7 +74,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_regimes(case):
-    task = Task("vector_add", "x + y", vector_add_reference, (case,), 1, ("", "", ""), allows=("copy",))
+    task = Task("vector_add", "x + y", vector_add_reference, (case,), 1, ("", "", ""), allows=("copy",), launches=2)
     verdict = judge(task, vector_add, isolate=False)
     assert verdict.passed, verdict.message
 

@@ -1,30 +1,13 @@
 """What a verdict tells a beginner: the cause that fits, the line that is theirs, and what to do next."""
 
-import inspect
-
 import pytest
 
 from lab.check import judge
 from lab.device import ON_CPU
 from lab.task import exercises, find_task, wrong_answers
-from solutions import vector_add as right
-
-import triton  # isort: skip
-import triton.language as tl  # isort: skip
+from tests.test_lab.edited import edited
 
 pytestmark = pytest.mark.skipif(not ON_CPU, reason="causes are told from the trace")
-
-
-def edited(tmp_path, task: str, before: str, after: str):
-    """Return the solution of a task with one piece of its text replaced, as a learner would write it."""
-    kernel, host = getattr(right, f"{task}_kernel").fn, getattr(right, task)
-    source = f"@triton.jit\n{inspect.getsource(kernel).split('@triton.jit')[-1].strip()}\n\n\n{inspect.getsource(host)}"
-    assert source.count(before) == 1
-    path = tmp_path / "answer.py"
-    path.write_text(source.replace(before, after))
-    names = {"__name__": "answer", "torch": right.torch, "triton": triton, "tl": tl}
-    exec(compile(path.read_text(), str(path), "exec"), names)
-    return names[task]
 
 
 # task, what the solution says, what the learner wrote → reason, and words of the advice

@@ -18,8 +18,8 @@ from lab import check as checking
 from lab import compiler
 from lab.check import judge
 from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_flat, guess_input, guess_transposed, guess_twin
-from lab.check.examine import Finding
 from lab.check.executor import TimedOut, executor_for
+from lab.check.finding import Finding
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
 from lab.check.runner import Evidence, HostWatch, Result
