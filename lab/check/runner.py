@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import sys
 import traceback
@@ -187,6 +188,9 @@ class Result:
     owner: np.ndarray | None = None  # program that stored each element last, -1 where none did; None when not traced
     store_lines: list = field(default_factory=list)  # [file, line] of the stores that wrote it
     programs: int = 0  # programs of one launch that stored into it
+    reached: np.ndarray | None = None  # bool: elements that a lane of a store points to, masked off or not
+    lanes: int = 0  # of all stores into it, of the program that has most
+    share: list = field(default_factory=list)  # shape of the block that a store writes
     read_early: list = field(default_factory=list)  # [file, line] of the loads from it before anything was in it
     overwritten: np.ndarray | None = None  # bool: elements that changed after the last launch
     overwrites: list = field(default_factory=list)  # [name, file, line] of torch operations on it after the last launch
@@ -262,14 +266,18 @@ def describe_error(error: BaseException) -> dict:
     }
 
 
-def describe_fault(fault) -> dict:
-    """Return a fault of `lab.trace` as plain data: its sentence, and the first and last of its elements."""
+def describe_fault(fault, masked: set[tuple]) -> dict:
+    """Return a fault of `lab.trace` as plain data: its sentence, and the first and last of its elements.
+
+    masked: file, line and kind of the accesses that have a mask.
+    """
     names = ("cause", "kind", "tensor", "program", "other", "count", "file", "line")
     facts = {name: getattr(fault, name) for name in names}
     elements = np.asarray(fault.elements).reshape(-1)
     extremes = [int(elements.min()), int(elements.max())] if elements.size else []
     return facts | {
         "same_value": bool(fault.same_value),
+        "masked": (fault.file, fault.line, fault.kind) in masked,
         "extremes": extremes,
         "text": str(fault),
     }
@@ -359,8 +367,10 @@ class Runner:
                 self.packed.add(known)
                 with suppress(ValueError):  # made by exec: without its source there is nothing to compile
                     evidence.kernels.append(pack_launch(launch))
-        evidence.out_of_bounds = [describe_fault(fault) for fault in log.out_of_bounds]
-        evidence.conflicts = [describe_fault(fault) for fault in log.conflicts]
+        batches = [batch for launch in log.launches for batch in launch.batches]
+        masked = {(batch.step.file, batch.step.line, batch.step.kind) for batch in batches if batch.mask is not None}
+        evidence.out_of_bounds = [describe_fault(fault, masked) for fault in log.out_of_bounds]
+        evidence.conflicts = [describe_fault(fault, masked) for fault in log.conflicts]
 
     def describe(self, value, inputs: LiveInputs, watch: HostWatch, log: "Trace | None") -> Result:
         """Return what there is to know about one returned value."""
@@ -419,10 +429,13 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
     addresses = element_addresses(value)
     owner = np.full(addresses.shape, -1, dtype=np.int64)
     elements = Elements(addresses, value.element_size())
+    reached = np.zeros(addresses.shape, dtype=bool)
+    share: tuple[int, ...] = ()
     lines: dict[tuple[str, int], None] = {}
     early: dict[tuple[str, int], None] = {}
     for launch in log.launches:
         took_part = np.zeros(launch.programs, dtype=bool)
+        lanes = np.zeros(launch.programs, dtype=np.int64)
         for batch in launch.batches:
             if batch.view is None:
                 continue
@@ -431,11 +444,18 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
                 if poisoned and (owner.reshape(-1)[stored] < 0).any():
                     early[batch.step.file, batch.step.line] = None
                 continue
+            pointed = elements.pointed_to(batch)
+            if pointed.size:
+                reached.reshape(-1)[pointed] = True
+                lanes[batch.programs] += math.prod(batch.step.shape)
+                share = batch.step.shape
             if stored.size:
                 owner.reshape(-1)[stored] = programs
                 took_part[programs] = True
                 lines[batch.step.file, batch.step.line] = None
         result.programs = max(result.programs, int(np.count_nonzero(took_part)))
+        result.lanes = max(result.lanes, int(lanes.max(initial=0)))
+    result.reached, result.share = reached, list(share)
     result.owner, result.store_lines = owner, [list(place) for place in lines]
     result.read_early = [list(place) for place in early]
     snapshot = None
@@ -465,9 +485,20 @@ class Elements:
         if batch.step.size > self.size:  # one access covers several elements
             covered = np.arange(0, batch.step.size, self.size)
             stored, programs = np.add.outer(stored, covered).reshape(-1), np.repeat(programs, len(covered))
-        found = np.searchsorted(self.addresses, stored).clip(max=self.addresses.size - 1)
-        hit = self.addresses[found] == stored
-        return self.order[found[hit]], programs[hit]
+        found, hit = self.find(stored)
+        return found[hit], programs[hit]
+
+    def pointed_to(self, batch) -> np.ndarray:
+        """Return the elements that the lanes of an access point to, also those that are masked off."""
+        if not self.addresses.size:
+            return np.zeros(0, dtype=np.int64)
+        found, hit = self.find((batch.view.data_ptr + batch.offsets * batch.view.itemsize).reshape(-1))
+        return found[hit]
+
+    def find(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an element for each address, and whether it is just there."""
+        places = np.searchsorted(self.addresses, addresses).clip(max=self.addresses.size - 1)
+        return self.order[places], self.addresses[places] == addresses
 
 
 def element_addresses(tensor: torch.Tensor) -> np.ndarray:

@@ -44,8 +44,14 @@ ADVICE = [
     ("strided_copy", "n = x.numel()", "x, n = x.contiguous(), x.numel()", "torch", "the kernel is to do this"),
     ("row_add", "program_id(1)", "program_id(0)", "not-written", "of each axis"),
     ("row_add", "mask_m[:, None] & mask_n[None, :]", "mask_m & mask_n", "compiler", "`[:, None]` makes a column"),
-    ("clamped_add", "tl.minimum(tl.maximum(x + y, low), high)", "tl.maximum(x + y, low)", "wrong-values", "follow one"),
-    ("clamped_add", "offs * stride_y", "offs * stride_x", "wrong-values", "use every stride"),
+    (
+        "clamped_add",
+        "tl.minimum(tl.maximum(x + y, low), high)",
+        "tl.maximum(x + y, low)",
+        "wrong-values",
+        "`high` limits nothing",
+    ),
+    ("clamped_add", "offs * stride_y", "offs * stride_x", "wrong-values", "`y` is read with the strides of `x`, [2]"),
     ("clamped_add", "BLOCK=256", "BLOCK=300", "compiler", "power of two"),
     ("clamped_add", "tl.minimum(tl.maximum(x + y, low), high)", "torch.clamp(x + y, low, high)", "compiler", "host"),
 ]
@@ -95,8 +101,7 @@ CAUSES = {
     "subtracts_infinity_from_infinity": "0 is right there whatever the inputs hold",
     "starts_from_minus_infinity": "whole rows are NaN, and others are not",
     "rounds_to_the_dtype_of_the_queries": "`dtype=torch.float32`, which no input has here",
-    "returns_one_of_two": "the task returns 2 tensors, in this order: here float32 [1, 16] and float32 [1]",
-    "forgets_the_gradient": "`grad` is loaded by no program",
+    "returns_one_of_two": "the task returns 2 tensors, in this order: here float32 [32, 16] and float32 [32]",
 }
 
 

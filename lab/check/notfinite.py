@@ -1,0 +1,120 @@
+"""Tell what made elements of a result NaN or infinite: the answer runs again on other inputs, to see what heals it."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from lab.check.inputs import Frozen, freeze, without_repeats
+from lab.check.question import Expected, Question, is_floating, thawed
+from lab.check.runner import Evidence, Result
+from lab.words import code_at, listed, number, place_of, was
+
+Study = Callable[[Frozen], Evidence | None]  # runs an answer once more, to learn why it is wrong
+
+
+def cause_of_not_finite(
+    question: Question, expected: Expected, result: Result, bad: np.ndarray, study: Study, unread: Callable
+) -> str:
+    """Return what made elements NaN or infinite, as far as running the answer on other inputs can tell.
+
+    unread: tells of the evidence of a study which elements were not read.
+    """
+    if result.owner is None:
+        return "NaN stands where the output was never written, or was read before it was: check offsets and masks."
+    if result.read_early:
+        file, line = result.read_early[0]
+        return f"the output is read before it is written, at {place_of(file, line)}{code_at(file, line)}."
+    evidence = study(question.inputs)
+    lanes = result_if_any(evidence, question, expected)
+    if lanes is not None and lanes.isfinite().numpy()[bad].any():
+        return "masked lanes of a load hold anything, and these reach the result: give the load `other=`."
+    return (
+        unread(evidence)
+        or guess_infinite_inputs(question, expected, bad, study)
+        or guess_overflow(question, expected, bad, study)
+        or guess_nothing_seen(expected, result.tensor, bad)
+    )
+
+
+def guess_infinite_inputs(question: Question, expected: Expected, bad: np.ndarray, study: Study) -> str:
+    """Name the inputs whose infinities and NaN make the result what it is."""
+    tensors = [(i, a) for i, a in enumerate(thawed(question.inputs)) if is_floating(a)]
+    names = [f"`{question.name(i)}`" for i, a in tensors if not bool(a.isfinite().all())]
+    if not names:
+        return ""
+    arguments = changed(question, lambda a: a.where(a.isfinite(), a.nan_to_num(1, 1, -1)))
+    if not heals(freeze(arguments), question, expected, bad, study):
+        return ""
+    return (
+        f"it is finite when {listed(names)} {was(len(names), 'is', 'are')}: 0 times NaN or inf is NaN, and so is "
+        "inf − inf. What does not count there must be kept out by a mask or `tl.where`."
+    )
+
+
+def guess_overflow(question: Question, expected: Expected, bad: np.ndarray, study: Study) -> str:
+    """Tell that numbers are too large, if the result is finite as soon as all inputs are small."""
+    sizes = [
+        (float(a[a.isfinite()].abs().max()), question.name(i))
+        for i, a in enumerate(thawed(question.inputs))
+        if is_floating(a) and bool(a.isfinite().any())
+    ]
+    largest, name = max(sizes, default=(0.0, ""))
+    if largest <= 1:
+        return ""
+    if not heals(freeze(changed(question, within_one)), question, expected, bad, study):
+        return ""
+    return (
+        f"it is finite when every input is within ±1. Here `{name}` reaches {number(largest, 3)}, and something "
+        "overflows or becomes 0: in float32, `tl.exp` is inf above 88.7 and 0 below −104."
+    )
+
+
+def guess_nothing_seen(expected: Expected, actual: torch.Tensor, bad: np.ndarray) -> str:
+    """Tell what NaN or infinity comes of, and where whole rows hold it."""
+    lanes = torch.as_tensor(bad)
+    if not bool(actual[lanes].isnan().any()):
+        return "inf comes of a division by 0, of the logarithm of 0, or of a number too large for its dtype."
+    if bool((~expected.reacts[lanes]).all()) and bool((expected.value[lanes] == 0).all()):
+        return (
+            "0 is right there whatever the inputs hold, so nothing is left to add up: 0 / 0, 0 · inf and inf − inf are "
+            "NaN. Choose the 0 with `tl.where`."
+        )
+    rows = lanes.reshape(-1, lanes.shape[-1]) if lanes.dim() > 1 else lanes[:0]
+    if not bool(lanes.all()) and len(rows) and bool((rows.all(1) == rows.any(1)).all()):
+        return (
+            "whole rows are NaN, and others are not: if the mask leaves such a row nothing, its maximum is −inf and "
+            "its sum 0, and −inf − (−inf) and 0 / 0 are NaN."
+        )
+    return "NaN comes of 0 / 0, 0 · inf, inf − inf, or the root or logarithm of a negative number: which is it here?"
+
+
+def changed(question: Question, change) -> list:
+    """Return the arguments of a call with `change` made to each floating tensor."""
+    arguments = list(thawed(question.inputs))
+    for argument in arguments:
+        if is_floating(argument) and argument.numel():
+            own = without_repeats(argument)
+            own.copy_(change(own))
+    return arguments
+
+
+def within_one(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor divided by a number such that what is finite is within ±1."""
+    return tensor / tensor.where(tensor.isfinite(), 0).abs().max().clamp(min=1)
+
+
+def heals(inputs: Frozen, question: Question, expected: Expected, bad: np.ndarray, study: Study) -> bool:
+    """Return whether all bad elements are finite when the answer runs on these inputs."""
+    values = result_if_any(study(inputs), question, expected)
+    return values is not None and bool(values.isfinite().numpy()[bad].all())
+
+
+def result_if_any(evidence: Evidence | None, question: Question, expected: Expected) -> torch.Tensor | None:
+    """Return what another run gave in the place of a result, None if it gave no such tensor."""
+    if evidence is None or evidence.error is not None or len(evidence.results) != len(question.expected):
+        return None
+    result = next(r for r, one in zip(evidence.results, question.expected, strict=True) if one is expected)
+    if result.contents is None or tuple(result.shape) != tuple(expected.value.shape):
+        return None
+    return result.tensor
