@@ -63,6 +63,9 @@ def grid_too_small(evidence: Evidence, result: Result, launched: int) -> str:
         return tiles_without_program(evidence, result, tiles, launched)
     covered = launched * result.lanes
     size = math.prod(result.shape)
+    gap = first_gap(result)
+    if covered < size and gap:
+        return f"{gap}: the grid has {counted(launched, 'program')}, and none for the rest."
     if covered < size and result.lanes == 1:
         return f"{counted(launched, 'program')} with 1 element each were launched for {size:,} elements."
     if covered < size:
@@ -75,6 +78,19 @@ def grid_too_small(evidence: Evidence, result: Result, launched: int) -> str:
         f"{counted(launched, 'program')} with {counted(result.lanes, 'element')} each are enough for {size:,} "
         "elements, but their offsets do not reach all: check what the offsets of the store are made of."
     )
+
+
+def first_gap(result: Result) -> str:
+    """Return along which axis of a result of several axes nothing is written from some index on."""
+    assert result.owner is not None
+    missing = result.owner < 0
+    for axis in range(missing.ndim if missing.ndim > 1 else 0):
+        others = tuple(other for other in range(missing.ndim) if other != axis)
+        whole = np.asarray(missing.all(axis=others))
+        first = int(whole.argmax())
+        if whole[first:].all() and not np.asarray(missing.any(axis=others))[:first].any():
+            return f"along axis {axis} of the result, nothing is written from index {first} on"
+    return ""
 
 
 def tiles_of(result: Result) -> np.ndarray | None:
@@ -119,8 +135,19 @@ def cause_out_of_bounds(question: Question, evidence: Evidence, fault: dict) -> 
         return "no element inside was stored, so is the mask the wrong way round?"
     return (
         too_many_programs(evidence, fault)
+        or begins_late(fault, verb)
         or other_strides(question, evidence, fault, verb)
         or past_the_mask(fault, verb)
+    )
+
+
+def begins_late(fault: dict, verb: str) -> str:
+    """Tell that an access does not begin with the first element of its tensor, though it passes the last."""
+    if fault["first"] <= 0:
+        return ""
+    return (
+        f"the first element that this {verb} reaches is {fault['first']}, and not 0: is something added to the offsets "
+        "that should multiply them, such as a stride?"
     )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from lab.check.hypotheses import LAYOUTS, LOOPS, close, explains, guess_mistake, result_of, strided_inputs
+from lab.check.hypotheses import LOOPS, PLACES, close, explains, guess_mistake, result_of, strided_inputs
 from lab.check.inputs import freeze
 from lab.check.notfinite import Study, cause_of_not_finite, changed, result_if_any, within_one
 from lab.check.question import Expected, Question, contiguous, excess_of, is_floating, thawed, widened
@@ -46,15 +46,15 @@ def causes(
 ) -> Iterator[str]:
     """Yield what each guess has to say, the most certain first; each is asked only if those before it are silent."""
     actual = result.tensor
-    yield guess_mistake(question, expected, actual, LAYOUTS)
+    yield guess_mistake(question, expected, actual, PLACES)
     for guess in (guess_other_result, guess_transposed, guess_input, guess_sign, guess_shift, guess_missing_term):
         yield guess(question, expected, actual)
     unread = partial(guess_unread, question, expected, wrong)
     if bad.any():
         yield cause_of_not_finite(question, expected, result, bad, study, unread)
         return
-    yield unread(study(question.inputs))
     yield guess_mistake(question, expected, actual, LOOPS)
+    yield unread(study(question.inputs))
     yield guess_factor(question, expected, actual, study)
     yield guess_filler(question, expected, actual, study)
     yield guess_argument(question, actual)
@@ -63,7 +63,6 @@ def causes(
     yield guess_lost_digits(expected, actual, wrong)
     yield guess_limit(question, expected, wrong)
     yield guess_precision(question, expected, actual, wrong, study)
-    yield guess_by_place(expected, result, wrong)
 
 
 def proves(expected: Expected, right: np.ndarray) -> bool:

@@ -1,5 +1,6 @@
 """Find the first thing that is wrong with one run of an answer, from the evidence that the run left."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 
 from lab.check.coverage import cause_not_written, cause_out_of_bounds
-from lab.check.diagnose import likely_cause, no_study
+from lab.check.diagnose import guess_by_place, likely_cause, no_study
 from lab.check.inputs import FrozenTensor
 from lab.check.notfinite import Study
 from lab.check.question import Expected, Question, excess_of, thawed
@@ -30,6 +31,21 @@ from lab.words import (
     was,
 )
 
+CURES = (  # words of Python's own errors in a host function → what to do about them
+    (r"'function' object is not subscriptable", "the kernel has no `@triton.jit` on the line above its `def`."),
+    (
+        r"missing \d+ required positional arguments?: (.*)",
+        "the call passes nothing for {0}: compare its arguments with the parameters, in their order. A tuple such as "
+        "`x.stride()` is one argument, and `*x.stride()` one for each axis.",
+    ),
+    (r"takes from \d+ to \d+ positional arguments|got multiple values for argument", "the call passes too many "
+     "arguments, or one twice: compare them with the kernel's parameters, in their order."),
+    (r"(?:to|and) ?'?torch.Size|'torch.Size' and", "`x.shape` is a tuple of sizes: take `x.shape[0]` or `x.numel()`."),
+    (r"division by zero", "a divisor is 0 in this case: which of its arguments makes it so?"),
+    (r"'(\w+)' object has no attribute '(\w+)'", "is `{1}` misspelt? A {0} has nothing of that name."),
+    (r"'tuple' and 'int'|'int' and 'tuple'", "`x.stride()` is a tuple: take `x.stride(0)`, the stride of one axis."),
+)  # fmt: skip
+
 
 @dataclass
 class Finding:
@@ -40,6 +56,7 @@ class Finding:
     cause: str = ""
     excess: np.ndarray | None = None  # how far each element is beyond what is allowed; 0 is right
     owner: np.ndarray | None = None
+    known: str = ""  # where the wrong elements are, for want of a cause
     diagnose: Callable[[], str] | None = None  # looks for the cause, which takes time
 
     def explain(self) -> None:
@@ -79,13 +96,14 @@ def examine_run(question: Question, evidence: Evidence) -> Finding | None:
 
 def cause_of_error(error: dict, code: str) -> str:
     """Return what made an exception on a line of code, "" where its message must do."""
+    text = error["message"]
     if error["type"] == "SystemExit":
         return "something called `sys.exit()` or `exit()`; a function must return."
     if error["type"] == "NameError":
         return "the name is misspelt, or the cell that defines it has not been run."
     if "has no len()" in error["message"] and "](" in code:
         return "a grid is a tuple of one to three whole numbers: `kernel[(4,)](…)`."
-    return ""
+    return next((advice.format(*found.groups()) for words, advice in CURES if (found := re.search(words, text))), "")
 
 
 def fault_in_words(fault: dict) -> str:
@@ -300,7 +318,7 @@ def examine_values(question: Question, evidence: Evidence, study: Study = no_stu
         message = f"{place}: " * bool(place) + wrong_in_words(expected, actual, wrong, bad)
         message += programs_in_words(wrong, result, evidence) + drawn(question, actual)
         diagnose = partial(likely_cause, question, expected, result, wrong, bad, study)
-        return Finding(reason, message, "", excess, result.owner, diagnose)
+        return Finding(reason, message, "", excess, result.owner, guess_by_place(expected, result, wrong), diagnose)
     return None
 
 

@@ -5,6 +5,7 @@ A hypothesis is tested before it is told: its values must be those of the answer
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -30,17 +31,26 @@ def guess_mistake(question: Question, expected: Expected, actual: torch.Tensor, 
     """Return the first mistake of these kinds under which the reference gives what the answer gave, "" if none does."""
     arguments = list(thawed(question.inputs))
     own = next(position for position, one in enumerate(question.expected) if one is expected)
-    for kind in kinds:
-        for hypothesis in kind(question, arguments):
+    with one_thread():
+        for hypothesis in itertools.chain.from_iterable(kind(question, arguments) for kind in kinds):
             try:
-                values = hypothesis.results(arguments)
-                value = values[own] if question.several else values
-                fits = value.shape == actual.shape and explains(value.cpu(), expected, actual)
+                value = several(hypothesis.results(arguments))[own].cpu()
             except Exception:  # what the reference cannot take, the answer did not do
                 continue
-            if fits:
+            if value.shape == actual.shape and explains(value, expected, actual):
                 return hypothesis.words
     return ""
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: for small tensors, many threads take longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -119,7 +129,7 @@ def known_formulas(question: Question, arguments: list) -> Iterator[Hypothesis]:
 
 
 def other_inputs(question: Question, arguments: list) -> Iterator[Hypothesis]:
-    """Yield two inputs exchanged, one in the place of another, and a mask the wrong way round."""
+    """Yield two inputs exchanged, one in the place of another, one unused, and a mask the wrong way round."""
     tensors = tensors_of(arguments)
     alike = [
         (i, j) for (i, a), (j, b) in itertools.permutations(tensors, 2) if (a.shape, a.dtype) == (b.shape, b.dtype)
@@ -133,6 +143,9 @@ def other_inputs(question: Question, arguments: list) -> Iterator[Hypothesis]:
         words = f"`{question.name(j)}` is used where `{question.name(i)}` belongs."
         yield Hypothesis(words, right_for(question, changed))
     for i, tensor in tensors:
+        if is_floating(tensor):
+            words = f"the result is right if every element of `{question.name(i)}` were 1: does the kernel use it?"
+            yield Hypothesis(words, right_for(question, replaced(arguments, {i: torch.ones_like(tensor)})))
         if tensor.dtype == torch.bool:
             words = f"`{question.name(i)}` is used the wrong way round: the two values of the choice change places."
             yield Hypothesis(words, right_for(question, replaced(arguments, {i: tensor.logical_not()})))
@@ -233,7 +246,7 @@ def first_of_an_axis(question: Question, arguments: list) -> Iterator[Hypothesis
 def first_block_everywhere(question: Question, arguments: list) -> Iterator[Hypothesis]:
     """Yield inputs of which every program reads the block of program 0, along an axis that the result has as well."""
     lengths = {size for one in question.expected for size in one.value.shape}
-    for length, axes in sums_over(question, arguments):
+    for length, axes in loops(question, arguments, sums=False):
         if length not in lengths:
             continue
         for block in (block for block in BLOCKS if block < length):
@@ -256,23 +269,40 @@ def combinations_of(tensors: list) -> Iterator[tuple]:
 # Loops that leave something out, or let something in
 
 
-def sums_over(question: Question, arguments: list) -> Iterator[tuple[int, dict[int, int]]]:
-    """Yield lengths of axes of inputs, and which axis of which inputs they are: what a loop may go along."""
+def loops(question: Question, arguments: list, sums: bool) -> Iterator[tuple[int, dict[int, int]]]:
+    """Yield lengths of axes of inputs, and which axis of which inputs they are: what a loop or a block goes along.
+
+    sums: only such axes as are gone in the results.
+    """
     axes = [(i, axis, size) for i, tensor in tensors_of(arguments) for axis, size in enumerate(tensor.shape)]
     for length in dict.fromkeys(size for _, _, size in axes if size > 1):
         here = [(i, axis) for i, axis, size in axes if size == length]
         for chosen in combinations_of(here):
-            if len({i for i, _ in chosen}) == len(chosen):
-                yield length, dict(chosen)
+            along = dict(chosen)
+            shapes = shapes_when_shorter(question, arguments, along) if len(along) == len(chosen) else None
+            if shapes is not None and not (sums and shapes != [one.value.shape for one in question.expected]):
+                yield length, along
+
+
+def shapes_when_shorter(question: Question, arguments: list, axes: dict[int, int]) -> list[torch.Size] | None:
+    """Return the shapes of the results where axes are one element shorter, None where the reference refuses that."""
+    shorter = {i: arguments[i].narrow(axis, 0, arguments[i].shape[axis] - 1) for i, axis in axes.items()}
+    try:
+        return [value.shape for value in several(question.task.reference(*replaced(arguments, shorter)))]
+    except Exception:  # sizes no longer agree
+        return None
 
 
 def parts_of_an_axis(question: Question, arguments: list) -> Iterator[Hypothesis]:
     """Yield loops of which only some steps count: the last, the first, all but one, the first two or three."""
-    for length, axes in sums_over(question, arguments):
+    for length, axes in loops(question, arguments, sums=False):
         for block in (block for block in BLOCKS if block < length):
             last = (length - 1) // block * block
             parts = {
-                (last, length): "only the last step of the loop counts: does each step add to what was there before?",
+                (
+                    last,
+                    length,
+                ): "only the last step of the loop counts: does every step add to the sum?",
                 (0, block): "only the first step of the loop counts: does it go on to the end?",
                 (block, length): "the first step of the loop does not count.",
                 (0, last): "the last step of the loop does not count: does it end too early?",
@@ -289,7 +319,7 @@ def parts_of_an_axis(question: Question, arguments: list) -> Iterator[Hypothesis
 
 def lanes_past_the_end(question: Question, arguments: list) -> Iterator[Hypothesis]:
     """Yield blocks whose lanes past the end hold 0 and count."""
-    for length, axes in sums_over(question, arguments):
+    for length, axes in loops(question, arguments, sums=False):
         for full in sorted({-(-length // block) * block for block in BLOCKS} - {length}):
             more = full - length
             changes = {i: extended(arguments[i], axis, more) for i, axis in axes.items() if is_floating(arguments[i])}
@@ -332,6 +362,6 @@ def in_words(question: Question, axes: dict[int, int]) -> str:
     return listed([f"axis {axis} of `{question.name(i)}`" for i, axis in axes.items()])
 
 
-# In this order; whether all is read is asked between the two.
-LAYOUTS = (known_formulas, other_inputs, other_numbers, other_layouts, first_of_an_axis, first_block_everywhere)
+# In this order.
+PLACES = (known_formulas, other_inputs, other_numbers, other_layouts, first_of_an_axis, first_block_everywhere)
 LOOPS = (parts_of_an_axis, lanes_past_the_end)

@@ -33,6 +33,7 @@ def cause_of_not_finite(
         unread(evidence)
         or guess_infinite_inputs(question, expected, bad, study)
         or guess_overflow(question, expected, bad, study)
+        or guess_strange_number(evidence)
         or guess_nothing_seen(expected, result.tensor, bad)
     )
 
@@ -48,7 +49,7 @@ def guess_infinite_inputs(question: Question, expected: Expected, bad: np.ndarra
         return ""
     return (
         f"it is finite when {listed(names)} {was(len(names), 'is', 'are')}: 0 times NaN or inf is NaN, and so is "
-        "inf − inf. What does not count there must be kept out by a mask or `tl.where`."
+        "inf − inf. What does not count there must not be loaded, or be chosen away with `tl.where`."
     )
 
 
@@ -67,6 +68,17 @@ def guess_overflow(question: Question, expected: Expected, bad: np.ndarray, stud
     return (
         f"it is finite when every input is within ±1. Here `{name}` reaches {number(largest, 3)}, and something "
         "overflows or becomes 0: in float32, `tl.exp` is inf above 88.7 and 0 below −104."
+    )
+
+
+def guess_strange_number(evidence: Evidence | None) -> str:
+    """Name the first number of the kernel that became NaN or infinite."""
+    if evidence is None or not evidence.strange:
+        return ""
+    first = evidence.strange[0]
+    return (
+        f"`{first['name']}` becomes {first['value']} in program {first['program']}, before any other number of the "
+        "kernel does: what is it made of there?"
     )
 
 

@@ -219,9 +219,10 @@ class Evidence:
     guards_broken: int = 0  # tensors beside which something was written
     reused: bool = False  # the result of the run before changed during this one
     kernels: list[dict] = field(default_factory=list)  # launched for the first time, packed for the compiler
-    unread: list[dict] = field(
-        default_factory=list
-    )  # position of an input and which elements were not read; of a study
+    # Of a study: position of an input, and which of its elements were not read; name, value and program of variables
+    # that became NaN or inf.
+    unread: list[dict] = field(default_factory=list)
+    strange: list[dict] = field(default_factory=list)
 
     def encode(self) -> bytes:
         """Return the evidence as JSON, so that reading it runs no code of whoever wrote it."""
@@ -266,30 +267,35 @@ def describe_error(error: BaseException) -> dict:
     }
 
 
-def describe_fault(fault, masked: set[tuple]) -> dict:
-    """Return a fault of `lab.trace` as plain data: its sentence, and the first and last of its elements.
-
-    masked: file, line and kind of the accesses that have a mask.
-    """
+def describe_fault(fault) -> dict:
+    """Return a fault of `lab.trace` as plain data: its sentence, and the first and last of its elements."""
     names = ("cause", "kind", "tensor", "program", "other", "count", "file", "line")
     facts = {name: getattr(fault, name) for name in names}
     elements = np.asarray(fault.elements).reshape(-1)
     extremes = [int(elements.min()), int(elements.max())] if elements.size else []
     return facts | {
         "same_value": bool(fault.same_value),
-        "masked": (fault.file, fault.line, fault.kind) in masked,
         "extremes": extremes,
         "text": str(fault),
     }
 
 
-def traced(order: str | int | None, ones: bool) -> "AbstractContextManager[Trace | None]":
+def describe_access(fault, batches: list) -> dict:
+    """Return of a load or store that left its tensor whether it has a mask, and the first element that it reached."""
+    place = fault.file, fault.line, fault.kind
+    own = [batch for batch in batches if (batch.step.file, batch.step.line, batch.step.kind) == place]
+    reached = [batch.offsets[batch.active] for batch in own]
+    first = min((int(offsets.min()) for offsets in reached if offsets.size), default=0)
+    return {"masked": any(batch.mask is not None for batch in own), "first": first}
+
+
+def traced(order: str | int | None, studies: bool) -> "AbstractContextManager[Trace | None]":
     """Return the trace of the launches to come; where a GPU runs them there is none."""
     if not ON_CPU:
         return nullcontext()
     from lab.trace import trace
 
-    return trace(order=order, values=False, ones=ones)
+    return trace(order=order, values=studies, ones=studies)
 
 
 class Runner:
@@ -309,7 +315,7 @@ class Runner:
         evidence = Evidence()
         watch = self.watch()
         returned: Any = None
-        with traced(order, ones=self.studies) as log, watch.watching_launches():
+        with traced(order, self.studies) as log, watch.watching_launches():
             try:
                 with watch:
                     returned = self.function(*inputs.arguments)
@@ -330,6 +336,7 @@ class Runner:
         self.last = [(v, to_bytes(v)) for v in outputs]
         if self.studies and log is not None:
             evidence.unread = unread_elements(inputs, watch, log)
+            evidence.strange = strange_numbers(log)
         return evidence
 
     def study(self, frozen: Frozen, order: str | int | None = None) -> Evidence:
@@ -368,9 +375,10 @@ class Runner:
                 with suppress(ValueError):  # made by exec: without its source there is nothing to compile
                     evidence.kernels.append(pack_launch(launch))
         batches = [batch for launch in log.launches for batch in launch.batches]
-        masked = {(batch.step.file, batch.step.line, batch.step.kind) for batch in batches if batch.mask is not None}
-        evidence.out_of_bounds = [describe_fault(fault, masked) for fault in log.out_of_bounds]
-        evidence.conflicts = [describe_fault(fault, masked) for fault in log.conflicts]
+        evidence.out_of_bounds = [
+            describe_fault(fault) | describe_access(fault, batches) for fault in log.out_of_bounds
+        ]
+        evidence.conflicts = [describe_fault(fault) for fault in log.conflicts]
 
     def describe(self, value, inputs: LiveInputs, watch: HostWatch, log: "Trace | None") -> Result:
         """Return what there is to know about one returned value."""
@@ -418,6 +426,22 @@ def unread_elements(inputs: LiveInputs, watch: HostWatch, log: "Trace") -> list[
                 unread[elements.reached_by(batch)[0]] = False
         if unread.any():
             found.append({"position": position, "elements": unread[place].reshape(tuple(argument.shape))})
+    return found
+
+
+def strange_numbers(log: "Trace") -> list[dict]:
+    """Return the first variable of each launch, of those that are one number a program, that became NaN or inf."""
+    found = []
+    for launch in log.launches:
+        for each in launch.variables:
+            if each.shape or each.array.dtype.kind != "f" or len(each.array) < 2:
+                continue
+            strange = np.isnan(each.array) | (each.array == np.inf)
+            if strange.any():
+                place = int(strange.argmax())
+                value, program = float(each.array[place]), int(each.programs[place])
+                found.append({"name": each.name, "value": str(value), "program": program})
+                break
     return found
 
 

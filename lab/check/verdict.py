@@ -16,7 +16,7 @@ from lab.words import SHOWN, capital, code_marked, counted, listed
 if TYPE_CHECKING:
     from lab.plots import Figure
 
-MOST_EXPLAINED = 4  # cases of which the cause is looked for, since each takes time
+MOST_EXPLAINED = 2  # cases of which the cause is looked for, since each takes time
 ADVISED = {  # reasons whose cause is plain, so that the verdict says what to do about it
     *("blank", "not-callable", "shape", "dtype", "device", "returns-input", "input-changed", "overwritten", "torch"),
     *("int32-overflow", "race", "one-program", "idle-programs", "compiler", "not-run", "not-a-tensor"),
@@ -117,7 +117,7 @@ def conclude(verdict: Verdict, failed: list[tuple[Question, Finding]], passed: l
     if failed:
         finding, question = most_telling(failed)
         verdict.tell(finding, question)
-        verdict.known = "" if verdict.cause else in_common([question for question, _ in failed], passed)
+        verdict.known = "" if verdict.cause else known(finding, [question for question, _ in failed], passed)
     others = [q.case.name for q, _ in failed if q.case.name != verdict.case]
     untried = verdict.cases_total - verdict.cases_passed - len(failed)
     if others:
@@ -157,6 +157,11 @@ def unclear(pair: tuple[Question, Finding]) -> tuple[bool, bool, bool]:
 # What is known without a cause
 
 
+def known(finding: Finding, failed: list[Question], passed: list[Question]) -> str:
+    """Return where the wrong elements are, and in which cases: facts, without a cause."""
+    return " ".join(filter(None, [capital(finding.known), capital(in_common(failed, passed))]))
+
+
 def in_common(failed: list[Question], passed: list[Question]) -> str:
     """Return what all cases that fail have, and none that pass: lengths above a number, a dtype, strides."""
     passed = [question for question in passed if all(one.value.numel() for one in question.expected)]
@@ -164,7 +169,7 @@ def in_common(failed: list[Question], passed: list[Question]) -> str:
         return ""
     for position, axis in axes_of(failed + passed):
         lengths = [[length_of(question, position, axis) for question in group] for group in (failed, passed)]
-        if min(lengths[0]) > max(lengths[1]):
+        if min(lengths[0]) > max(lengths[1]) > 1:
             what = f"axis {axis} of `{failed[0].name(position)}`"
             return (
                 f"every case in which {what} has up to {max(lengths[1])} elements passes, and every longer one fails."

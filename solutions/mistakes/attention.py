@@ -170,6 +170,17 @@ def stops_before_the_diagonal(q, k, v, block):
 
 
 @mistake(
+    "causal_attention",
+    "the comparison is the wrong way round: queries see what is ahead of them.",
+)
+def sees_what_is_ahead(q, k, v, block):
+    i, j = positions(q, k)
+    end = i // block * block + block + len(k) - len(q)
+    seen = (j >= i + len(k) - len(q)) & (j < -(-end // block) * block)
+    return attended(scores(q, k), v, seen)
+
+
+@mistake(
     "causal_attention", "the scores are not divided by the root of D: use `scale`."
 )
 def forgets_the_scale(q, k, v):
@@ -184,7 +195,40 @@ def scales_twice(q, k, v):
     return attended(scores(q, k) / q.shape[-1] ** 0.5, v, seen)
 
 
+@mistake(
+    "causal_attention", "the scores are multiplied by the root of D: divide by it."
+)
+def multiplies_by_the_root(q, k, v):
+    i, j = positions(q, k)
+    return attended(scores(q, k) * q.shape[-1], v, j <= i + len(k) - len(q))
+
+
 # Log-sum-exp
+
+
+def scaled_otherwise(factor):
+    """Return attention and its log-sum-exp, the scores times a factor."""
+
+    def formula(q, k, v):
+        x = scores(q, k) * factor(q.shape[-1])
+        return torch.softmax(x, 1) @ v, torch.logsumexp(x, 1)
+
+    return formula
+
+
+@mistake("attention_lse", "the scores are not divided by the root of D: use `scale`.")
+def forgets_the_scale_of_the_lse(q, k, v):
+    return scaled_otherwise(lambda D: D**0.5)(q, k, v)
+
+
+@mistake("attention_lse", "the scores are scaled twice.")
+def scales_the_lse_twice(q, k, v):
+    return scaled_otherwise(lambda D: D**-0.5)(q, k, v)
+
+
+@mistake("attention_lse", "the scores are multiplied by the root of D: divide by it.")
+def multiplies_the_lse_by_the_root(q, k, v):
+    return scaled_otherwise(lambda D: D)(q, k, v)
 
 
 def lse_with(change):
@@ -313,6 +357,21 @@ def forgets_the_scale_of_the_window(q, k, v, window):
     return attended(q @ k.mT, v, (j <= i) & (i - j < window))
 
 
+@mistake("window_attention", "the scores are scaled twice.")
+def scales_the_window_twice(q, k, v, window):
+    i, j = positions(q, k)
+    x = scores(q, k) / q.shape[-1] ** 0.5
+    return attended(x, v, (j <= i) & (i - j < window))
+
+
+@mistake(
+    "window_attention", "the scores are multiplied by the root of D: divide by it."
+)
+def multiplies_the_window_by_the_root(q, k, v, window):
+    i, j = positions(q, k)
+    return attended(scores(q, k) * q.shape[-1], v, (j <= i) & (i - j < window))
+
+
 # Softcap
 
 
@@ -361,6 +420,18 @@ def caps_at_one(q, k, v, cap):
 )
 def forgets_the_scale_of_the_cap(q, k, v, cap):
     return capped(q, k, v, cap, q.shape[-1] ** 0.5)
+
+
+@mistake("softcap_attention", "the scores are scaled twice.")
+def scales_the_cap_twice(q, k, v, cap):
+    return capped(q, k, v, cap, q.shape[-1] ** -0.5)
+
+
+@mistake(
+    "softcap_attention", "the scores are multiplied by the root of D: divide by it."
+)
+def multiplies_the_cap_by_the_root(q, k, v, cap):
+    return capped(q, k, v, cap, q.shape[-1])
 
 
 @mistake(
