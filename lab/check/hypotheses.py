@@ -294,27 +294,22 @@ def shapes_when_shorter(question: Question, arguments: list, axes: dict[int, int
 
 
 def parts_of_an_axis(question: Question, arguments: list) -> Iterator[Hypothesis]:
-    """Yield loops of which only some steps count: the last, the first, all but one, the first two or three."""
-    for length, axes in loops(question, arguments, sums=False):
-        for block in (block for block in BLOCKS if block < length):
-            last = (length - 1) // block * block
-            parts = {
-                (
-                    last,
-                    length,
-                ): "only the last step of the loop counts: does every step add to the sum?",
-                (0, block): "only the first step of the loop counts: does it go on to the end?",
-                (block, length): "the first step of the loop does not count.",
-                (0, last): "the last step of the loop does not count: does it end too early?",
-                (0, 2 * block): "only the first two steps of the loop count: does it go on to the end?",
-                (0, 3 * block): "only the first three steps of the loop count: does it go on to the end?",
-            }
-            for (begin, end), words in parts.items():
-                if end - begin < length and end <= length:
-                    changes = {i: arguments[i].narrow(axis, begin, end - begin) for i, axis in axes.items()}
-                    part = f"{begin} to {end - 1} of {length} along {in_words(question, axes)}"
-                    told = f"the result is that of elements {part}, so {words}"
-                    yield Hypothesis(told, right_for(question, replaced(arguments, changes)))
+    """Yield loops of which only some steps count: the first one, two or three, the last, all but one."""
+    for length, axes in loops(question, arguments, sums=True):
+        for begin, end in parts_of(length):
+            changes = {i: arguments[i].narrow(axis, begin, end - begin) for i, axis in axes.items()}
+            words = "does the loop go on to the end?" if begin == 0 else "does every step of the loop add to the sum?"
+            told = f"only elements {begin} to {end - 1} of {length} along {in_words(question, axes)} count: {words}"
+            yield Hypothesis(told, right_for(question, replaced(arguments, changes)))
+
+
+def parts_of(length: int) -> list[tuple[int, int]]:
+    """Return where parts of an axis begin and end, for steps of every size."""
+    blocks = [block for block in BLOCKS if block < length]
+    lasts = [(length - 1) // block * block for block in blocks]
+    ends = dict.fromkeys([*lasts, *(steps * block for block in blocks for steps in (1, 2, 3))])
+    begins = dict.fromkeys([*lasts, *blocks])
+    return [(0, end) for end in ends if end < length] + [(begin, length) for begin in begins]
 
 
 def lanes_past_the_end(question: Question, arguments: list) -> Iterator[Hypothesis]:

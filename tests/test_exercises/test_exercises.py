@@ -69,10 +69,11 @@ def test_the_unsolved_task_names_its_blank(task: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=lambda answer: f"{answer.task}-{answer.function.__name__}")
-def test_a_wrong_answer_is_rejected_for_its_reason(answer: WrongAnswer):
+def test_a_wrong_answer_is_rejected_for_its_reason_and_with_its_cause(answer: WrongAnswer):
     verdict = judge(answer.task, answer.function)
     assert not verdict.passed
     assert verdict.reason == answer.reason, verdict.message
+    assert answer.cause in verdict.cause, str(verdict)
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)
