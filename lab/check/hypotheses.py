@@ -5,13 +5,21 @@ A hypothesis is tested before it is told: its values must be those of the answer
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 
 from lab.check.inputs import FrozenTensor
-from lab.check.question import Expected, Question, call_reference, contiguous, is_floating, thawed, widened
+from lab.check.question import (
+    Expected,
+    Question,
+    call_reference,
+    contiguous,
+    is_floating,
+    one_thread,
+    thawed,
+    widened,
+)
 from lab.task import mistakes_of
 from lab.words import counted, listed, number, was
 
@@ -40,17 +48,6 @@ def guess_mistake(question: Question, expected: Expected, actual: torch.Tensor, 
             if value.shape == actual.shape and explains(value, expected, actual):
                 return hypothesis.words
     return ""
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: for small tensors, many threads take longer."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
