@@ -18,6 +18,7 @@ from lab.words import elements_in_words, listed, number, was
 
 ALMOST_RIGHT = "it is almost right: something is computed in a lower precision than float32."
 MODERATE = 1000.0  # a result may be as large where a smaller one has lost digits beside it
+CLEAR = 20  # times what an element may be off
 LITTLE = 2.0**-9  # relative: half a step of bf16, some of fp16 and of TF32
 
 
@@ -61,7 +62,7 @@ def causes(
     yield guess_constant(question, expected, actual, study)
     yield guess_without_influence(question, expected, actual, study)
     yield guess_lost_digits(expected, actual, wrong)
-    yield guess_limit(question, expected, wrong)
+    yield guess_limit(question, expected, actual, wrong)
     yield guess_precision(question, expected, actual, wrong, study)
 
 
@@ -165,9 +166,12 @@ def guess_lost_digits(expected: Expected, actual: torch.Tensor, wrong: np.ndarra
     )
 
 
-def guess_limit(question: Question, expected: Expected, wrong: np.ndarray) -> str:
+def guess_limit(question: Question, expected: Expected, actual: torch.Tensor, wrong: np.ndarray) -> str:
     """Name an input whose size decides whether an element is wrong."""
     at = torch.as_tensor(wrong)
+    allowed = 0 if expected.budget is None else CLEAR * expected.budget.numpy()[wrong]
+    if not (excess_of(expected, actual)[wrong] > allowed).all():  # it grows slowly: nothing changes at a limit
+        return ""
     for position, argument in enumerate(thawed(question.inputs)):
         if not is_floating(argument) or argument.shape != at.shape or not argument.isfinite().all():
             continue
@@ -211,9 +215,21 @@ def guess_unread(question: Question, expected: Expected, wrong: np.ndarray, evid
         )
         text += was(elements, "it", "them")
         if contiguous(layout):
-            return f"{text}: see where the offsets of its load end, and its mask."
+            return (
+                f"{text}: see where the offsets of its load end, and its mask." if at_an_end(elements) else f"{text}."
+            )
         return f"{text}: its strides are {list(layout.strides)}, so do the offsets use every stride?"
     return ""
+
+
+def at_an_end(elements: np.ndarray) -> bool:
+    """Return whether elements are the last ones along some axis."""
+    for axis in range(elements.ndim):
+        others = tuple(other for other in range(elements.ndim) if other != axis)
+        some, whole = np.asarray(elements.any(axis=others)), np.asarray(elements.all(axis=others))
+        if np.array_equal(some, whole) and some[int(some.argmax()) :].all():
+            return True
+    return False
 
 
 def guess_factor(question: Question, expected: Expected, actual: torch.Tensor, study: Study) -> str:
@@ -277,7 +293,10 @@ def guess_constant(question: Question, expected: Expected, actual: torch.Tensor,
         other = result_if_any(study(freeze(changed(question, change))), question, expected)
         if other is not None and not bool((other == first).all()):
             return ""
-    return f"the result is {number(first.item())} everywhere: does the kernel use what it loads?"
+    return (
+        f"the result is {number(first.item())} everywhere, whatever the inputs hold: does the kernel use what it "
+        "loads, or does a mask or a condition keep all of it out?"
+    )
 
 
 def guess_without_influence(question: Question, expected: Expected, actual: torch.Tensor, study: Study) -> str:
@@ -285,18 +304,27 @@ def guess_without_influence(question: Question, expected: Expected, actual: torc
     for position, value in enumerate(question.inputs.arguments):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             continue
-        other = value + 1 if isinstance(value, int) else value / 2
-        arguments = list(thawed(question.inputs))
-        arguments[position] = other
-        try:
-            right = result_of(arguments, question, expected)
-        except Exception:  # a number that counts something cannot be just any
-            continue
-        came = result_if_any(study(freeze(arguments)), question, expected)
-        if came is not None and torch.equal(came, actual) and not torch.equal(right, expected.value):
-            name = question.name(position)
-            return f"`{name}` changes nothing: with {number(other)} for {number(value)} the result stays what it is."
+        others = (value + 1, 3 * value + 2) if isinstance(value, int) else (value / 2, value / 4)
+        if all(stays(question, expected, actual, position, other, study) for other in others):
+            name, tried = question.name(position), listed([number(other) for other in others])
+            return f"`{name}` changes nothing: with {tried} for {number(value)} the result stays what it is."
     return ""
+
+
+def stays(
+    question: Question, expected: Expected, actual: torch.Tensor, position: int, other: float, study: Study
+) -> bool:
+    """Return whether the result stays what it is with another number for an argument, and should not."""
+    arguments = list(thawed(question.inputs))
+    arguments[position] = other
+    try:
+        right = result_of(arguments, question, expected)
+    except Exception:  # a number that counts something cannot be just any
+        return False
+    if torch.equal(right, expected.value):
+        return False
+    came = result_if_any(study(freeze(arguments)), question, expected)
+    return came is not None and torch.equal(came, actual)
 
 
 def guess_precision(

@@ -31,6 +31,10 @@ from lab.words import (
     was,
 )
 
+SOURCES = (
+    "NaN comes of 0 / 0, 0 · inf, inf − inf, and the root or logarithm of a negative number; inf of a division by 0, "
+    "the logarithm of 0, and a number too large for its dtype; and both come of an inf that went in: which is it here?"
+)
 CURES = (  # words of Python's own errors in a host function → what to do about them
     (r"'function' object is not subscriptable", "the kernel has no `@triton.jit` on the line above its `def`."),
     (
@@ -318,7 +322,8 @@ def examine_values(question: Question, evidence: Evidence, study: Study = no_stu
         message = f"{place}: " * bool(place) + wrong_in_words(expected, actual, wrong, bad)
         message += programs_in_words(wrong, result, evidence) + drawn(question, actual)
         diagnose = partial(likely_cause, question, expected, result, wrong, bad, study)
-        return Finding(reason, message, "", excess, result.owner, guess_by_place(expected, result, wrong), diagnose)
+        known = SOURCES if bad.any() else guess_by_place(expected, result, wrong)
+        return Finding(reason, message, "", excess, result.owner, known, diagnose)
     return None
 
 

@@ -86,7 +86,7 @@ def guess_nothing_seen(expected: Expected, actual: torch.Tensor, bad: np.ndarray
     """Tell what NaN or infinity comes of, and where whole rows hold it."""
     lanes = torch.as_tensor(bad)
     if not bool(actual[lanes].isnan().any()):
-        return "inf comes of a division by 0, of the logarithm of 0, or of a number too large for its dtype."
+        return ""
     if bool((~expected.reacts[lanes]).all()) and bool((expected.value[lanes] == 0).all()):
         return (
             "0 is right there whatever the inputs hold, so nothing is left to add up: 0 / 0, 0 · inf and inf − inf are "
@@ -98,7 +98,7 @@ def guess_nothing_seen(expected: Expected, actual: torch.Tensor, bad: np.ndarray
             "whole rows are NaN, and others are not: if the mask leaves such a row nothing, its maximum is −inf and "
             "its sum 0, and −inf − (−inf) and 0 / 0 are NaN."
         )
-    return "NaN comes of 0 / 0, 0 · inf, inf − inf, or the root or logarithm of a negative number: which is it here?"
+    return ""
 
 
 def changed(question: Question, change) -> list:

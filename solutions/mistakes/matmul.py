@@ -33,16 +33,6 @@ def sums_x(a, x):
     return x.sum().expand(a.shape[0])
 
 
-# A tile of a product
-
-
-@mistake(
-    "tile_product", "`b` is multiplied in the wrong order: blocks of `a` come first."
-)
-def multiplies_the_other_way(a, b):
-    return b @ a
-
-
 # The order of tiles
 
 
