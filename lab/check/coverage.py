@@ -29,8 +29,8 @@ def cause_not_written(evidence: Evidence, result: Result) -> str:
         return "no store of a kernel leads there: is it missing, or into another tensor than the one returned?"
     if missing.all():
         return "the mask of the store is false everywhere: is a comparison the wrong way round?"
-    if lost.any():
-        return mask_too_strict(missing, lost)
+    if np.array_equal(lost, missing):
+        return mask_too_strict(missing, certain=len(result.share) == missing.ndim)
     several_axes = any(size > 1 for launch in evidence.launches for size in launch["grid"][1:])
     source = "of each axis come from a `tl.program_id` of its own" if several_axes else "begin with `tl.program_id(0)`"
     if result.programs > 1 and len(np.unique(owners)) == 1:
@@ -42,17 +42,25 @@ def cause_not_written(evidence: Evidence, result: Result) -> str:
     return grid_too_small(evidence, result, launched)
 
 
-def mask_too_strict(missing: np.ndarray, lost: np.ndarray) -> str:
-    """Return which elements the mask keeps back: lanes point to them, and nothing is stored."""
+def mask_too_strict(missing: np.ndarray, certain: bool) -> str:
+    """Return which elements the mask keeps back: lanes point to them, and nothing is stored.
+
+    certain: whether these lanes are meant for them, and not past the end of something else.
+    """
     flat = missing.reshape(-1)
     if flat.sum() == 1 and flat[-1]:
         return "the mask stops one element early: the last element is n - 1, and it must be let through."
-    first = element(np.unravel_index(int(lost.argmax()), lost.shape))
-    more = int(lost.sum()) - 1
+    first = element(np.unravel_index(int(missing.argmax()), missing.shape))
+    more = int(missing.sum()) - 1
     which = f"{first}, and for {more:,} more, which exist" if more else f"{first}, which exists"
+    if not certain:
+        return (
+            f"the mask of the store is false for {which}: is it too strict, or have axes changed places, of the grid "
+            "or of the offsets?"
+        )
     return (
-        f"the mask of the store is too strict: it is false for {which}. "
-        "Every element of the result must be stored, a 0 as well."
+        f"the mask of the store is too strict: it is false for {which}. Every element of the result must be stored, a "
+        "0 as well."
     )
 
 

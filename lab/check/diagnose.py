@@ -240,21 +240,27 @@ def guess_factor(question: Question, expected: Expected, actual: torch.Tensor, s
     arguments = changed(question, lambda a: 0.75 * a.flip(0))
     other = result_if_any(study(freeze(arguments)), question, expected)
     again = None if other is None else factor_of(result_of(arguments, question, expected), other)
-    if again is None or abs(again - factor) > 0.02 * abs(factor):
+    if again is None or abs(again - factor) > 2 * slack_of(actual) * abs(factor):
         return ""
     return f"every element is {number(factor)} times what it should be."
 
 
 def factor_of(right: torch.Tensor, got: torch.Tensor) -> float | None:
     """Return the factor between what is right and what came, None where there is not one for all elements."""
+    slack = slack_of(got)
     right, got = right.double().reshape(-1), got.double().reshape(-1)
     used = (right.abs() > 1e-3) & right.isfinite()
     ratios = got[used] / right[used]
     if ratios.numel() < 3 or not bool(ratios.isfinite().all()):
         return None
     middle = ratios.median().item()
-    steady = bool(((ratios - middle).abs() < 0.01 * abs(middle)).all())
+    steady = bool(((ratios - middle).abs() < slack * abs(middle)).all())
     return middle if steady and abs(middle - 1) > 0.02 and abs(middle) > 1e-6 else None
+
+
+def slack_of(tensor: torch.Tensor) -> float:
+    """Return by how much, relatively, roundings may move an element."""
+    return 2 * torch.finfo(tensor.dtype).eps if tensor.dtype in (torch.float16, torch.bfloat16) else 1e-4
 
 
 def picks(question: Question, right: torch.Tensor) -> bool:

@@ -468,7 +468,7 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
                 if poisoned and (owner.reshape(-1)[stored] < 0).any():
                     early[batch.step.file, batch.step.line] = None
                 continue
-            pointed = elements.pointed_to(batch)
+            pointed = elements.pointed_to(batch, addresses.shape)
             if pointed.size:
                 reached.reshape(-1)[pointed] = True
                 lanes[batch.programs] += math.prod(batch.step.shape)
@@ -512,11 +512,20 @@ class Elements:
         found, hit = self.find(stored)
         return found[hit], programs[hit]
 
-    def pointed_to(self, batch) -> np.ndarray:
-        """Return the elements that the lanes of an access point to, also those that are masked off."""
+    def pointed_to(self, batch, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the elements that the lanes of an access point to, also those that are masked off.
+
+        Where a block has as many axes as the tensor, only what has the lane's own place in a tile: a lane past the end
+        of one row points to the next row, and is not meant for it.
+        """
         if not self.addresses.size:
             return np.zeros(0, dtype=np.int64)
         found, hit = self.find((batch.view.data_ptr + batch.offsets * batch.view.itemsize).reshape(-1))
+        block = batch.step.shape
+        if len(block) == len(shape) > 0:
+            places = np.unravel_index(found, shape)
+            for axis, lane in enumerate(np.indices(block)):
+                hit &= places[axis] % block[axis] == np.broadcast_to(lane, batch.shape).reshape(-1)
         return found[hit]
 
     def find(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

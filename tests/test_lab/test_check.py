@@ -1081,6 +1081,8 @@ def every_fault_kernel(x_ptr, out_ptr, n, FAULT: tl.constexpr, BLOCK: tl.constex
         out = -out
     elif FAULT == "half":
         out = 0.5 * out
+    elif FAULT == "a sum that looks like a factor":
+        out = 1.04 * out + 0.01 * tl.where(offs % 2 == 0, out, 0.0)
     elif FAULT == "0 below 0":
         out = tl.where(x > 100, out, 0.0)
     tl.store(out_ptr + offs, out, mask=offs < n)
@@ -1093,6 +1095,7 @@ FAULTS = {  # what is wrong → words of the cause, "" where none is known
     "an error that grows": "",
     "the wrong sign": "every element has the wrong sign",
     "half": "every element is 0.5 times what it should be",
+    "a sum that looks like a factor": "",
     "0 below 0": "the result is 0 everywhere, whatever the inputs hold",
 }
 
