@@ -13,11 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lab.check.blanks import before_running, own_functions
-from lab.check.diagnose import no_study, proves
+from lab.check.diagnose import proves
 from lab.check.examine import Finding, examine, examine_form
 from lab.check.executor import Crashed, Executor, ForkExecutor, InProcessExecutor, TimedOut, executor_for
-from lab.check.notfinite import Study
 from lab.check.question import Question, excess_of, pose
+from lab.check.rerun import Study, no_study
 from lab.check.runner import Evidence
 from lab.check.verdict import Verdict, conclude
 from lab.notebook import CourseError, in_notebook

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from lab.check.coverage import cause_not_written, cause_out_of_bounds
-from lab.check.diagnose import guess_by_place, likely_cause, no_study
+from lab.check.diagnose import guess_by_place, likely_cause
 from lab.check.inputs import FrozenTensor
-from lab.check.notfinite import Study
 from lab.check.question import Expected, Question, excess_of, thawed
+from lab.check.rerun import Study, no_study
 from lab.check.runner import Evidence, Result
 from lab.device import DEVICE
 from lab.refusal import advice_on, useful_part

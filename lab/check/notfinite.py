@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from lab.check.inputs import Frozen, freeze, without_repeats
+from lab.check.inputs import Frozen, freeze
 from lab.check.question import Expected, Question, is_floating, thawed
+from lab.check.rerun import Study, changed, result_if_any, within_one
 from lab.check.runner import Evidence, Result
 from lab.words import code_at, listed, number, place_of, was
-
-Study = Callable[[Frozen], Evidence | None]  # runs an answer once more, to learn why it is wrong
 
 
 def cause_of_not_finite(
@@ -101,32 +100,7 @@ def guess_nothing_seen(expected: Expected, actual: torch.Tensor, bad: np.ndarray
     return ""
 
 
-def changed(question: Question, change) -> list:
-    """Return the arguments of a call with `change` made to each floating tensor."""
-    arguments = list(thawed(question.inputs))
-    for argument in arguments:
-        if is_floating(argument) and argument.numel():
-            own = without_repeats(argument)
-            own.copy_(change(own))
-    return arguments
-
-
-def within_one(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor divided by a number such that what is finite is within ±1."""
-    return tensor / tensor.where(tensor.isfinite(), 0).abs().max().clamp(min=1)
-
-
 def heals(inputs: Frozen, question: Question, expected: Expected, bad: np.ndarray, study: Study) -> bool:
     """Return whether all bad elements are finite when the answer runs on these inputs."""
     values = result_if_any(study(inputs), question, expected)
     return values is not None and bool(values.isfinite().numpy()[bad].all())
-
-
-def result_if_any(evidence: Evidence | None, question: Question, expected: Expected) -> torch.Tensor | None:
-    """Return what another run gave in the place of a result, None if it gave no such tensor."""
-    if evidence is None or evidence.error is not None or len(evidence.results) != len(question.expected):
-        return None
-    result = next(r for r, one in zip(evidence.results, question.expected, strict=True) if one is expected)
-    if result.contents is None or tuple(result.shape) != tuple(expected.value.shape):
-        return None
-    return result.tensor

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lab.check.diagnose import ALMOST_RIGHT, guess_strides
+from lab.check.diagnose import guess_strides
 from lab.check.examine import Finding
 from lab.check.inputs import FrozenTensor
 from lab.check.question import Question, is_floating, thawed
+from lab.check.rerun import ALMOST_RIGHT
 from lab.words import SHOWN, capital, code_marked, counted, listed
 
 if TYPE_CHECKING:

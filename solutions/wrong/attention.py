@@ -613,3 +613,9 @@ def reads_the_queries_of_head_0(q, k, v, cap):
 @wrong("causal_attention", reason="wrong-values", cause="the wrong way round")
 def inverts_the_comparison(q, k, v):
     return causal_with("looks only ahead", q, k, v)
+
+
+@wrong("softcap_attention", reason="not-written", cause="or have axes changed places")
+def swaps_the_axes_of_the_grid(q, k, v, cap):
+    grid = (q.shape[0], triton.cdiv(q.shape[1], 16))
+    return softcap_with("", q, k, v, cap, grid=grid)

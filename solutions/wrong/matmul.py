@@ -68,7 +68,7 @@ def matvec_one_block_kernel(
 
 
 @wrong(
-    "matvec", reason="wrong-values", cause="elements 0 to 31 of 33 along axis 1 of `a`"
+    "matvec", reason="wrong-values", cause="along axis 1 of `a` and axis 0 of `x` count"
 )
 def forgets_the_loop(a, x):
     return times_vector(matvec_one_block_kernel, a, x)
@@ -176,7 +176,7 @@ def tile_product_last_kernel(
 @wrong(
     "tile_product",
     reason="wrong-values",
-    cause="elements 32 to 32 of 33 along axis 1 of `a`",
+    cause="does every step of the loop add to the sum?",
 )
 def keeps_only_the_last_step(a, b):
     return product(tile_product_last_kernel, a, b)
@@ -238,7 +238,7 @@ def takes_every_matrix_for_contiguous(a, b):
 @wrong(
     "tile_product",
     reason="not-written",
-    cause="tiles of 16 x 32 elements, and 2 programs",
+    cause="tiles of 16 x 32 elements, and",
 )
 def launches_too_few_tiles(a, b):
     return product(

@@ -419,7 +419,11 @@ def log_sum_exp_first_top_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constex
     tl.store(out_ptr + row, top + tl.log(total))
 
 
-@wrong("log_sum_exp", reason="wrong-values", cause="only elements 0 to 127 of 256")
+@wrong(
+    "log_sum_exp",
+    reason="wrong-values",
+    cause="along axis 1 of `x` count: does the loop go on",
+)
 def sums_the_first_block_alone(x):
     return summed(log_sum_exp_first_top_kernel, x)
 
@@ -592,7 +596,7 @@ def asks_for_a_block_that_is_no_power_of_two(x, target):
 # Rows, lanes and masks
 
 
-@wrong("row_max", reason="out-of-bounds", cause="programs 0 to 2 store all there is")
+@wrong("row_max", reason="out-of-bounds", cause="store all there is: launch")
 def launches_a_row_too_many(x):
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
@@ -602,7 +606,9 @@ def launches_a_row_too_many(x):
     return out
 
 
-@wrong("log_softmax", reason="wrong-values", cause="but its strides are [42, 1]")
+@wrong(
+    "log_softmax", reason="wrong-values", cause="as if its elements lay side by side"
+)
 def multiplies_the_row_by_its_length(x):
     M, N = x.shape
     out = torch.empty((M, N), dtype=x.dtype, device=x.device)
@@ -646,8 +652,6 @@ def log_sum_exp_padded_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr)
     tl.store(out_ptr + row, top + tl.log(total))
 
 
-@wrong(
-    "log_sum_exp", reason="wrong-values", cause="28 lanes past the end of axis 1 of `x`"
-)
+@wrong("log_sum_exp", reason="wrong-values", cause="past the end of axis 1 of `x`")
 def sums_lanes_past_the_end(x):
     return summed(log_sum_exp_padded_kernel, x)

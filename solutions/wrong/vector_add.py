@@ -480,9 +480,7 @@ def numpy_in_the_kernel(x, y, low, high):
     return out
 
 
-@wrong(
-    "clamped_add", reason="wrong-values", cause="every element is -1.5, which is `low`"
-)
+@wrong("clamped_add", reason="wrong-values", cause="which is `low`")
 def swaps_the_limits(x, y, low, high):
     return right.clamped_add(x, y, high, low)
 
@@ -507,13 +505,13 @@ def added(x, y, z, programs, kernel=right.three_way_add_kernel):
 @wrong(
     "three_way_add",
     reason="not-written",
-    cause="2 programs, 256 elements each, cover 512 of 1,024 elements",
+    cause="grid and block disagree",
 )
 def counts_programs_for_another_block(x, y, z):
     return added(x, y, z, triton.cdiv(x.numel(), 512))
 
 
-@wrong("three_way_add", reason="not-written", cause="cover 256 of 257 elements")
+@wrong("three_way_add", reason="not-written", cause="grid and block disagree")
 def rounds_the_programs_down(x, y, z):
     return added(x, y, z, max(1, x.numel() // 256))
 
@@ -536,7 +534,9 @@ def copy_with(fault, x):
     return out
 
 
-@wrong("strided_copy", reason="not-written", cause="false for element 50, and for 49")
+@wrong(
+    "strided_copy", reason="not-written", cause="the mask of the store is too strict"
+)
 def strides_the_mask(x):
     return copy_with("mask", x)
 
@@ -556,9 +556,7 @@ def add_row_on(grid, x, row, rows=None):
     return out
 
 
-@wrong(
-    "row_add", reason="not-written", cause="2 x 2 tiles of 16 x 32 elements, and 2 prog"
-)
+@wrong("row_add", reason="not-written", cause="tiles of 16 x 32 elements, and")
 def counts_rows_for_another_block(x, row):
     M, N = x.shape
     return add_row_on((triton.cdiv(M, 32), triton.cdiv(N, 32)), x, row)
@@ -570,7 +568,7 @@ def swaps_the_axes_of_the_grid(x, row):
     return add_row_on((triton.cdiv(N, 32), triton.cdiv(M, 16)), x, row)
 
 
-@wrong("row_add", reason="not-written", cause="too strict: it is false for element (16")
+@wrong("row_add", reason="not-written", cause="the mask of the store is too strict")
 def masks_half_of_the_rows(x, row):
     M, N = x.shape
     return add_row_on((triton.cdiv(M, 16), triton.cdiv(N, 32)), x, row, (M + 1) // 2)

@@ -17,12 +17,13 @@ import torch
 from lab import check as checking
 from lab import compiler
 from lab.check import judge
-from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_input, guess_transposed
+from lab.check.diagnose import guess_by_place, guess_input, guess_transposed
 from lab.check.examine import Finding
 from lab.check.executor import TimedOut, executor_for
 from lab.check.hypotheses import explains, guess_mistake, other_inputs, other_layouts
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
+from lab.check.rerun import ALMOST_RIGHT
 from lab.check.runner import Evidence, HostWatch, Result
 from lab.check.verdict import Verdict, in_common, most_telling
 from lab.device import DEVICE, ON_CPU
