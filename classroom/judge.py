@@ -279,6 +279,7 @@ class Judge:
         objections = executor.objections() if finding.reason in ("error", "compiler") else []
         if objections or finding.reason == "compiler":
             return refusal(objections, finding.message)
+        finding.explain()
         message = f"its launches, repeated by the grader on other numbers, do not give the result: {finding.message}"
         return replace(finding, message=message, cause=finding.cause or DISHONEST)
 

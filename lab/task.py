@@ -7,6 +7,8 @@ import ast
 import difflib
 import functools
 import importlib
+import importlib.util
+import inspect
 import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -86,11 +88,25 @@ class Exercise(NamedTuple):
 
 
 class WrongAnswer(NamedTuple):
-    """An answer the check must reject, and the reason it must give."""
+    """An answer the check must reject, the reason it must give, and words of the cause that it must tell."""
 
     task: str
     reason: str
     function: Callable[..., Any]
+    cause: str
+
+
+class Mistake(NamedTuple):
+    """A formula that a wrong answer may follow in the place of the reference, and what went wrong then, in words."""
+
+    task: str
+    words: str
+    formula: Callable[..., Any]
+
+    @property
+    def takes_block(self) -> bool:
+        """Whether the formula depends on how many elements one step of a loop takes: on its argument `block`."""
+        return "block" in inspect.signature(self.formula).parameters
 
 
 # Reading solutions
@@ -209,11 +225,14 @@ def find_task(name: str) -> Task:
     return importlib.import_module(f"solutions.{find_exercise(task).stem}").TASKS[task]
 
 
-def wrong(task: str, *, reason: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Mark a function of `solutions/wrong/<stem>.py` as an answer to `task` that must be rejected for `reason`."""
+def wrong(task: str, *, reason: str, cause: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a function of `solutions/wrong/<stem>.py` as an answer to `task` that must be rejected for `reason`.
+
+    cause: a word or phrase of the cause that the verdict must tell.
+    """
 
     def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        function.wrong = WrongAnswer(task, reason, function)
+        function.wrong = WrongAnswer(task, reason, function, cause)
         return function
 
     return mark
@@ -223,3 +242,49 @@ def wrong_answers(stem: str) -> list[WrongAnswer]:
     """Return the answers to the tasks of `solutions/<stem>.py` that must be rejected."""
     module = importlib.import_module(f"solutions.wrong.{stem}")
     return [value.wrong for value in vars(module).values() if isinstance(getattr(value, "wrong", None), WrongAnswer)]
+
+
+def mistake(task: str, words: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Mark a function of `solutions/mistakes/<stem>.py`: it gives what an answer gives that makes a known mistake.
+
+    It takes the arguments of the task's reference, and `block`, the elements of a step, if it depends on that.
+    words: what the learner is told; "{block}" stands for the block.
+    """
+
+    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.mistake = Mistake(task, words, function)
+        return function
+
+    return mark
+
+
+def drawing(task: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
+    """Mark a function of `solutions/mistakes/<stem>.py` that draws a wrong result of a task in a line of text.
+
+    It takes the result, and the arguments of the call.
+    """
+
+    def mark(function: Callable[..., str]) -> Callable[..., str]:
+        function.drawing = task
+        return function
+
+    return mark
+
+
+def mistakes_of(task: Task) -> list[Mistake]:
+    """Return the mistakes that are known of a task of the course, in the order in which they stand in their file."""
+    found = [getattr(value, "mistake", None) for value in known_of(task)]
+    return [each for each in found if isinstance(each, Mistake) and each.task == task.name]
+
+
+def drawing_of(task: Task) -> Callable[..., str] | None:
+    """Return what draws the results of a task of the course in text, if there is such a function."""
+    return next((value for value in known_of(task) if getattr(value, "drawing", None) == task.name), None)
+
+
+def known_of(task: Task) -> list[Any]:
+    """Return what `solutions/mistakes/` has for the stem of a task; nothing for a task that is not of the course."""
+    name = task.reference.__module__.replace("solutions.", "solutions.mistakes.", 1)
+    if name == task.reference.__module__ or importlib.util.find_spec(name) is None:
+        return []
+    return [value for value in vars(importlib.import_module(name)).values() if callable(value)]

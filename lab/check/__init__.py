@@ -14,11 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lab.check.blanks import before_running, own_functions
-from lab.check.diagnose import Study, no_study, proves
+from lab.check.diagnose import proves
 from lab.check.examine import examine, examine_form
 from lab.check.executor import Crashed, Executor, ForkExecutor, InProcessExecutor, TimedOut, executor_for
 from lab.check.finding import Finding
 from lab.check.question import Question, excess_of, pose
+from lab.check.rerun import Study, no_study
 from lab.check.runner import Evidence
 from lab.check.verdict import Verdict, conclude
 from lab.notebook import CourseError, in_notebook
@@ -83,15 +84,17 @@ def judge_cases(
     nothing is. No case is tried after one that ended the answer's process.
     """
     failed: dict[int, tuple[Question, Finding]] = {}
+    passed: list[Question] = []
     for number in numbers:
         question, finding = try_case(number)
         if finding is None:
             verdict.cases_passed += 1
+            passed.append(question)
             continue
         failed[number] = question, finding
         if finding.reason in ENDINGS:
             break
-    conclude(verdict, [failed[number] for number in sorted(failed)])
+    conclude(verdict, [failed[number] for number in sorted(failed)], passed)
 
 
 def judge_compiled(verdict: Verdict, executor: Executor) -> None:
@@ -165,6 +168,7 @@ def examine_repeat(
         finding.reason = "order"
         finding.message = f"with its programs run in another order, the result is wrong: {finding.message}"
         finding.cause = "a program relies on what another did before it; on a GPU there is no before."
+        finding.diagnose = None
     return finding
 
 

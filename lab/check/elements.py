@@ -30,9 +30,29 @@ class Elements:
         if batch.step.size > self.size:  # one access covers several elements
             covered = np.arange(0, batch.step.size, self.size)
             stored, programs = np.add.outer(stored, covered).reshape(-1), np.repeat(programs, len(covered))
-        found = np.searchsorted(self.addresses, stored).clip(max=self.addresses.size - 1)
-        hit = self.addresses[found] == stored
-        return self.order[found[hit]], programs[hit]
+        found, hit = self.find(stored)
+        return found[hit], programs[hit]
+
+    def pointed_to(self, batch: "Batch", shape: tuple[int, ...]) -> np.ndarray:
+        """Return the elements that the lanes of an access point to, also those that are masked off.
+
+        Where a block has as many axes as the tensor, only what has the lane's own place in a tile: a lane past the end
+        of one row points to the next row, and is not meant for it.
+        """
+        if batch.view is None or not self.addresses.size:
+            return np.zeros(0, dtype=np.int64)
+        found, hit = self.find((batch.view.data_ptr + batch.offsets * batch.view.itemsize).reshape(-1))
+        block = batch.step.shape
+        if len(block) == len(shape) > 0:
+            places = np.unravel_index(found, shape)
+            for axis, lane in enumerate(np.indices(block)):
+                hit &= places[axis] % block[axis] == np.broadcast_to(lane, batch.shape).reshape(-1)
+        return found[hit]
+
+    def find(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return an element for each address, and whether it is just there."""
+        places = np.searchsorted(self.addresses, addresses).clip(max=self.addresses.size - 1)
+        return self.order[places], self.addresses[places] == addresses
 
 
 def element_addresses(tensor: torch.Tensor) -> np.ndarray:

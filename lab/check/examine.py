@@ -1,18 +1,22 @@
 """Find the first thing that is wrong with one run of an answer, from the evidence that the run left."""
 
+import re
 from functools import partial
 
 import numpy as np
 import torch
 
-from lab.check.diagnose import Study, likely_cause, no_study
+from lab.check.coverage import cause_not_written, cause_out_of_bounds
+from lab.check.diagnose import guess_by_place, likely_cause
 from lab.check.finding import Finding
 from lab.check.inputs import FrozenTensor
-from lab.check.question import Expected, Question, excess_of
+from lab.check.question import Expected, Question, excess_of, thawed
+from lab.check.rerun import Study, no_study
 from lab.check.runner import Evidence, Result
 from lab.check.work import examine_work, places_in_words, programs_named
 from lab.device import DEVICE
 from lab.refusal import advice_on, useful_part
+from lab.task import drawing_of
 from lab.words import (
     all_programs,
     article,
@@ -26,6 +30,25 @@ from lab.words import (
     place_of,
     was,
 )
+
+SOURCES = (
+    "NaN comes of 0 / 0, 0 · inf, inf − inf, and the root or logarithm of a negative number; inf of a division by 0, "
+    "the logarithm of 0, and a number too large for its dtype; and both come of an inf that went in: which is it here?"
+)
+CURES = (  # words of Python's own errors in a host function → what to do about them
+    (r"'function' object is not subscriptable", "the kernel has no `@triton.jit` on the line above its `def`."),
+    (
+        r"missing \d+ required positional arguments?: (.*)",
+        "the call passes nothing for {0}: compare its arguments with the parameters, in their order. A tuple such as "
+        "`x.stride()` is one argument, and `*x.stride()` one for each axis.",
+    ),
+    (r"takes from \d+ to \d+ positional arguments|got multiple values for argument", "the call passes too many "
+     "arguments, or one twice: compare them with the kernel's parameters, in their order."),
+    (r"(?:to|and) ?'?torch.Size|'torch.Size' and", "`x.shape` is a tuple of sizes: take `x.shape[0]` or `x.numel()`."),
+    (r"division by zero", "a divisor is 0 in this case: which of its arguments makes it so?"),
+    (r"'(\w+)' object has no attribute '(\w+)'", "is `{1}` misspelt? A {0} has nothing of that name."),
+    (r"'tuple' and 'int'|'int' and 'tuple'", "`x.stride()` is a tuple: take `x.stride(0)`, the stride of one axis."),
+)  # fmt: skip
 
 
 def examine(question: Question, evidence: Evidence, study: Study = no_study, repeated: bool = False) -> Finding | None:
@@ -55,19 +78,20 @@ def examine_run(question: Question, evidence: Evidence) -> Finding | None:
         message = f"{error['type']} at {where}: {error['message'] or 'no message'}"
         return Finding("error", message, cause_of_error(error, code))
     if evidence.out_of_bounds:
-        return out_of_bounds(evidence)
+        return out_of_bounds(question, evidence)
     return None
 
 
 def cause_of_error(error: dict, code: str) -> str:
     """Return what made an exception on a line of code, "" where its message must do."""
+    text = error["message"]
     if error["type"] == "SystemExit":
         return "something called `sys.exit()` or `exit()`; a function must return."
     if error["type"] == "NameError":
         return "the name is misspelt, or the cell that defines it has not been run."
     if "has no len()" in error["message"] and "](" in code:
         return "a grid is a tuple of one to three whole numbers: `kernel[(4,)](…)`."
-    return ""
+    return next((advice.format(*found.groups()) for words, advice in CURES if (found := re.search(words, text))), "")
 
 
 def fault_in_words(fault: dict) -> str:
@@ -84,7 +108,7 @@ def overflow(message: str) -> Finding:
     )
 
 
-def out_of_bounds(evidence: Evidence) -> Finding:
+def out_of_bounds(question: Question, evidence: Evidence) -> Finding:
     """Return what was read or written outside the tensors; stores come first, for they destroy."""
     faults = evidence.out_of_bounds
     fault = min(faults, key=lambda f: (f["cause"] == "out-of-bounds", f["kind"] == "load"))
@@ -94,15 +118,7 @@ def out_of_bounds(evidence: Evidence) -> Finding:
         message += f" {len(others) - 1} more {'access' if len(others) == 2 else 'accesses'} left a tensor."
     if fault["cause"] == "int32-overflow" or fault["extremes"][0] < -(2**30):  # no slip of the pen leads that far back
         return overflow(message)
-    verb = "load" if fault["kind"] == "load" else "store"
-    if fault["extremes"][0] < 0:
-        return Finding("out-of-bounds", message, f"the offsets of the {verb} become negative: see what is subtracted.")
-    cause = f"is the {verb} masked, and its mask false for every offset past the end? If so, check the strides."
-    if verb == "store" and all(r.owner is not None and (r.owner < 0).all() for r in evidence.results):
-        cause = "no element inside was stored, so is the mask the wrong way round?"
-    elif fault["count"] == 1:
-        cause = f"the mask of the {verb} lets one element too many through: the last one is n - 1, not n."
-    return Finding("out-of-bounds", message, cause)
+    return Finding("out-of-bounds", message, cause_out_of_bounds(question, evidence, fault))
 
 
 def examine_form(question: Question, evidence: Evidence) -> Finding | None:
@@ -142,7 +158,7 @@ def examine_forms(question: Question, results: list[Result]) -> Finding | None:
         finding = examine_one_form(question, expected.value, result)
         if finding is not None:
             if question.several:
-                finding.message = finding.message.replace("the result ", f"result {position} of {len(results)} ", 1)
+                finding.message = finding.message.replace("the result ", f"{in_place(question, position)} ", 1)
             return finding
     return None
 
@@ -221,9 +237,9 @@ def examine_stores(question: Question, evidence: Evidence) -> Finding | None:
             f"`{question.task.name}` returned without launching a kernel.",
             "a launch looks like `kernel[grid](…)`; is it there, and is it reached?",
         )
-    for expected, result in zip(question.expected, evidence.results, strict=True):
+    for position, (expected, result) in enumerate(zip(question.expected, evidence.results, strict=True), 1):
         if result.owner is not None and (result.owner < 0).any():
-            return not_written(evidence, expected, result, result.owner)
+            return not_written(evidence, expected, result, in_place(question, position) or "the result")
     return find_race(evidence)
 
 
@@ -256,44 +272,13 @@ def torch_computes(evidence: Evidence, computing: list[dict]) -> Finding:
     )
 
 
-def not_written(evidence: Evidence, expected: Expected, result: Result, owner: np.ndarray) -> Finding:
-    """Return which elements no program stored, and why that may be."""
-    missing = owner < 0
-    message = f"{elements_in_words(missing)} of the result {was(missing)} never written by a kernel."
-    cause = cause_not_written(evidence, result.programs, owner)
-    return Finding("not-written", message, cause, excess_of(expected, result.tensor), owner)
-
-
-def cause_not_written(evidence: Evidence, programs: int, owner: np.ndarray) -> str:
-    """Return why programs may have left elements alone.
-
-    programs: how many stored into the result; owner: the one that stored each element, -1 where none did.
-    """
-    missing = owner < 0
-    flat, owners = missing.reshape(-1), owner[~missing]
-    launched = max((launch["programs"] for launch in evidence.launches), default=0)
-    first = int(flat.argmax())
-    overlaps = [fault for fault in evidence.conflicts if fault["cause"] == "write-write"]
-    if missing.all() and launched == 0:
-        return "the grid has no program at all: `triton.cdiv` rounds up, `//` rounds down."
-    if missing.all():
-        return "the kernel stores into another tensor than the one returned, or its mask is false everywhere."
-    if programs > 1 and len(np.unique(owners)) == 1:
-        source = "begin with `tl.program_id(0)`"
-        if any(size > 1 for launch in evidence.launches for size in launch["grid"][1:]):
-            source = "of each axis come from a `tl.program_id` of its own"
-        return f"{all_programs(programs)} wrote the same elements: do the offsets {source}?"
-    if overlaps:
-        pair = f"{overlaps[0]['other']} and {overlaps[0]['program']}"
-        return f"programs {pair} wrote some of the same elements: does each begin where the one before it ends?"
-    if flat[first:].all() and (flat.size - first) == 1 and programs == launched:
-        return "the mask stops one element early: the last element is n - 1, and it must be let through."
-    if flat[first:].all():
-        return (
-            f"{counted(launched, 'program')} covered {counted(first, 'element')} of {flat.size}: is the number of "
-            "programs rounded up?"
-        )
-    return "check the offsets of the store, its mask, and the number of programs."
+def not_written(evidence: Evidence, expected: Expected, result: Result, which: str) -> Finding:
+    """Return which elements no program stored, and why that may be. which: the result in words."""
+    assert result.owner is not None
+    missing = result.owner < 0
+    message = f"{elements_in_words(missing)} of {which} {was(missing)} never written by a kernel."
+    cause = cause_not_written(evidence, result)
+    return Finding("not-written", message, cause, excess_of(expected, result.tensor), result.owner)
 
 
 def find_race(evidence: Evidence) -> Finding | None:
@@ -308,7 +293,7 @@ def find_race(evidence: Evidence) -> Finding | None:
 
 def examine_values(question: Question, evidence: Evidence, study: Study = no_study) -> Finding | None:
     """Return which elements are not what they must be, whose they are, and what may have made them so."""
-    for expected, result in zip(question.expected, evidence.results, strict=True):
+    for position, (expected, result) in enumerate(zip(question.expected, evidence.results, strict=True), 1):
         actual = result.tensor
         excess = excess_of(expected, actual)
         wrong = ~(excess == 0)
@@ -317,11 +302,24 @@ def examine_values(question: Question, evidence: Evidence, study: Study = no_stu
         finite = expected.value.isfinite() if expected.budget is not None else torch.ones_like(actual, dtype=torch.bool)
         bad = (~actual.isfinite() & finite).numpy() if expected.budget is not None else np.zeros_like(wrong)
         reason = "not-finite" if bad.any() else "wrong-values"
-        message = wrong_in_words(expected, actual, wrong, bad)
-        message += programs_in_words(wrong, result, evidence)
-        cause = likely_cause(question, expected, result, wrong, bad, study)
-        return Finding(reason, message, cause, excess, result.owner)
+        place = in_place(question, position)
+        message = f"{place}: " * bool(place) + wrong_in_words(expected, actual, wrong, bad)
+        message += programs_in_words(wrong, result, evidence) + drawn(question, actual)
+        diagnose = partial(likely_cause, question, expected, result, wrong, bad, study)
+        known = SOURCES if bad.any() else guess_by_place(expected, result, wrong)
+        return Finding(reason, message, "", excess, result.owner, known, diagnose)
     return None
+
+
+def in_place(question: Question, position: int) -> str:
+    """Return "result 2 of 3" where there are several, else nothing."""
+    return f"result {position} of {len(question.expected)}" if question.several else ""
+
+
+def drawn(question: Question, actual: torch.Tensor) -> str:
+    """Return a result as its task draws it in text, "" if it draws none."""
+    draw = drawing_of(question.task)
+    return "" if draw is None else f" {draw(actual, *thawed(question.inputs))}"
 
 
 def wrong_in_words(expected: Expected, actual: torch.Tensor, wrong: np.ndarray, bad: np.ndarray) -> str:

@@ -1,6 +1,8 @@
 """Make a question of a case: the inputs of one call, what must come back, and how far off it may be."""
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -92,9 +94,20 @@ def thawed(inputs: Frozen) -> tuple:
 
 def call_reference(task: "Task", arguments) -> "list[torch.Tensor] | tuple[torch.Tensor, ...]":
     """Return what the reference returns, on the CPU: a tuple if it returns several tensors, else a list of one."""
-    with torch.no_grad():
+    with torch.no_grad(), one_thread():
         value = task.reference(*arguments)
     return tuple(tensor.cpu() for tensor in value) if isinstance(value, (tuple, list)) else [value.cpu()]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: for small tensors, many threads take longer."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def is_floating(argument) -> bool:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 import sys
 import traceback
@@ -204,6 +205,9 @@ class Result:
     owner: np.ndarray | None = None  # program that stored each element last, -1 where none did; None when not traced
     store_lines: list = field(default_factory=list)  # [file, line] of the stores that wrote it
     programs: int = 0  # programs of one launch that stored into it
+    reached: np.ndarray | None = None  # bool: elements that a lane of a store points to, masked off or not
+    lanes: int = 0  # of all stores into it, of the program that has most
+    share: list = field(default_factory=list)  # shape of the block that a store writes
     read_early: list = field(default_factory=list)  # [file, line] of the loads from it before anything was in it
     times: np.ndarray | None = None  # stores of each element, atomics left out; None where none had more than one
     storers: list[int] = field(default_factory=list)  # programs that stored the element with the most stores
@@ -237,9 +241,10 @@ class Evidence:
     widest: list[dict] = field(default_factory=list)  # see `widest_accesses`
     reused: bool = False  # the result of the run before changed during this one
     kernels: list[dict] = field(default_factory=list)  # launched for the first time, packed for the compiler
-    unread: list[dict] = field(
-        default_factory=list
-    )  # position of an input and which elements were not read; of a study
+    # Of a study: position of an input, and which of its elements were not read; name, value and program of variables
+    # that became NaN or inf.
+    unread: list[dict] = field(default_factory=list)
+    strange: list[dict] = field(default_factory=list)
 
     def encode(self) -> bytes:
         """Return the evidence as JSON, so that reading it runs no code of whoever wrote it."""
@@ -297,13 +302,22 @@ def describe_fault(fault) -> dict:
     }
 
 
-def traced(order: str | int | None, ones: bool) -> "AbstractContextManager[Trace | None]":
+def describe_access(fault, batches: list) -> dict:
+    """Return of a load or store that left its tensor whether it has a mask, and the first element that it reached."""
+    place = fault.file, fault.line, fault.kind
+    own = [batch for batch in batches if (batch.step.file, batch.step.line, batch.step.kind) == place]
+    reached = [batch.offsets[batch.active] for batch in own]
+    first = min((int(offsets.min()) for offsets in reached if offsets.size), default=0)
+    return {"masked": any(batch.mask is not None for batch in own), "first": first}
+
+
+def traced(order: str | int | None, studies: bool) -> "AbstractContextManager[Trace | None]":
     """Return the trace of the launches to come; where a GPU runs them there is none."""
     if not ON_CPU:
         return nullcontext()
     from lab.trace import trace
 
-    return trace(order=order, values=False, ones=ones)
+    return trace(order=order, values=studies, ones=studies)
 
 
 class Runner:
@@ -323,7 +337,7 @@ class Runner:
         evidence = Evidence()
         watch = self.watch()
         returned: Any = None
-        with traced(order, ones=self.studies) as log, watch.watching_launches():
+        with traced(order, self.studies) as log, watch.watching_launches():
             try:
                 with watch:
                     returned = self.function(*inputs.arguments)
@@ -346,6 +360,7 @@ class Runner:
             count_work(evidence, values, inputs, watch, log)
         if self.studies and log is not None:
             evidence.unread = unread_elements(inputs, watch, log)
+            evidence.strange = strange_numbers(log)
         return evidence
 
     def study(self, frozen: Frozen, order: str | int | None = None) -> Evidence:
@@ -383,7 +398,10 @@ class Runner:
                 self.packed.add(known)
                 with suppress(ValueError):  # made by exec: without its source there is nothing to compile
                     evidence.kernels.append(pack_launch(launch))
-        evidence.out_of_bounds = [describe_fault(fault) for fault in log.out_of_bounds]
+        batches = [batch for launch in log.launches for batch in launch.batches]
+        evidence.out_of_bounds = [
+            describe_fault(fault) | describe_access(fault, batches) for fault in log.out_of_bounds
+        ]
         evidence.conflicts = [describe_fault(fault) for fault in log.conflicts]
 
     def describe(self, value, inputs: LiveInputs, watch: HostWatch, log: "Trace | None") -> Result:
@@ -446,6 +464,22 @@ def unread_elements(inputs: LiveInputs, watch: HostWatch, log: "Trace") -> list[
     return found
 
 
+def strange_numbers(log: "Trace") -> list[dict]:
+    """Return the first variable of each launch, of those that are one number a program, that became NaN or inf."""
+    found = []
+    for launch in log.launches:
+        for each in launch.variables:
+            if each.shape or each.array.dtype.kind != "f" or len(each.array) < 2:
+                continue
+            strange = np.isnan(each.array) | (each.array == np.inf)
+            if strange.any():
+                place = int(strange.argmax())
+                value, program = float(each.array[place]), int(each.programs[place])
+                found.append({"name": each.name, "value": str(value), "program": program})
+                break
+    return found
+
+
 def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned: bool) -> None:
     """Fill in which program stored each element, from which line, and what changed since the last launch.
 
@@ -454,11 +488,14 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
     addresses = element_addresses(value)
     owner = np.full(addresses.shape, -1, dtype=np.int64)
     elements = Elements(addresses, value.element_size())
+    reached = np.zeros(addresses.shape, dtype=bool)
+    share: tuple[int, ...] = ()
     lines: dict[tuple[str, int], None] = {}
     early: dict[tuple[str, int], None] = {}
     visits = Visits(owner.size)
     for launch in log.launches:
         took_part = np.zeros(launch.programs, dtype=bool)
+        lanes = np.zeros(launch.programs, dtype=np.int64)
         for batch in launch.batches:
             if batch.view is None:
                 continue
@@ -467,6 +504,11 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
                 if poisoned and (owner.reshape(-1)[stored] < 0).any():
                     early[batch.step.file, batch.step.line] = None
                 continue
+            pointed = elements.pointed_to(batch, addresses.shape)
+            if pointed.size:
+                reached.reshape(-1)[pointed] = True
+                lanes[batch.programs] += math.prod(batch.step.shape)
+                share = batch.step.shape
             if stored.size:
                 owner.reshape(-1)[stored] = programs
                 took_part[programs] = True
@@ -474,6 +516,8 @@ def describe_stores(result: Result, value: torch.Tensor, log: "Trace", poisoned:
                 if batch.step.kind == "store":
                     visits.add(stored, programs)
         result.programs = max(result.programs, int(np.count_nonzero(took_part)))
+        result.lanes = max(result.lanes, int(lanes.max(initial=0)))
+    result.reached, result.share = reached, list(share)
     result.owner, result.store_lines = owner, [list(place) for place in lines]
     result.read_early = [list(place) for place in early]
     times = visits.times() if owner.size else owner

@@ -52,32 +52,40 @@ def mean_with(fault, x, v):
     return out
 
 
-@wrong("weighted_mean", reason="wrong-values")
+@wrong(
+    "weighted_mean",
+    reason="wrong-values",
+    cause="`acc` is not corrected when a block of 32",
+)
 def corrects_the_sum_alone(x, v):
     return mean_with("acc", x, v)
 
 
-@wrong("weighted_mean", reason="wrong-values")
+@wrong(
+    "weighted_mean",
+    reason="wrong-values",
+    cause="`total` is not corrected when a block of 32",
+)
 def corrects_the_values_alone(x, v):
     return mean_with("total", x, v)
 
 
-@wrong("weighted_mean", reason="not-finite")
+@wrong("weighted_mean", reason="not-finite", cause="`factor` becomes inf")
 def turns_the_factor_upside_down(x, v):
     return mean_with("upside down", x, v)
 
 
-@wrong("weighted_mean", reason="wrong-values")
+@wrong("weighted_mean", reason="wrong-values", cause="divided in every step of 32")
 def divides_in_every_step(x, v):
     return mean_with("divides every time", x, v)
 
 
-@wrong("weighted_mean", reason="wrong-values")
+@wrong("weighted_mean", reason="wrong-values", cause="never divided")
 def never_divides(x, v):
     return mean_with("never divides", x, v)
 
 
-@wrong("weighted_mean", reason="wrong-values")
+@wrong("weighted_mean", reason="wrong-values", cause="lanes past the end of")
 def gives_missing_scores_a_weight(x, v):
     return mean_with("padding", x, v)
 
@@ -100,7 +108,11 @@ def weighted_mean_plain_kernel(
     tl.store(out_ptr + row, acc / total)
 
 
-@wrong("weighted_mean", reason="not-finite")
+@wrong(
+    "weighted_mean",
+    reason="not-finite",
+    cause="it is finite when every input is within",
+)
 def raises_without_a_maximum(x, v):
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
@@ -146,6 +158,8 @@ def causal_kernel(
         )
         if FAULT == "looks ahead":
             seen = (offs_n < N)[None, :] & (offs_m[:, None] >= 0)
+        if FAULT == "looks only ahead":
+            seen = (offs_n < N)[None, :] & (ahead >= 0)
         scores = (1.0 if FAULT == "no scale" else scale) * tl.dot(
             q, tl.trans(k), input_precision="ieee"
         )
@@ -173,42 +187,52 @@ def causal_with(fault, q, k, v):
     return out
 
 
-@wrong("causal_attention", reason="wrong-values")
+@wrong("causal_attention", reason="wrong-values", cause="queries see every key that")
 def looks_ahead(q, k, v):
     return causal_with("looks ahead", q, k, v)
 
 
-@wrong("causal_attention", reason="wrong-values")
+@wrong("causal_attention", reason="wrong-values", cause="counted from the first key")
 def counts_keys_from_the_top_left(q, k, v):
     return causal_with("top left", q, k, v)
 
 
-@wrong("causal_attention", reason="wrong-values")
+@wrong("causal_attention", reason="wrong-values", cause="does not see its own key")
 def does_not_see_its_own_key(q, k, v):
     return causal_with("strictly before", q, k, v)
 
 
-@wrong("causal_attention", reason="not-finite")
+@wrong("causal_attention", reason="not-finite", cause="it is finite when `v` is")
 def visits_every_tile(q, k, v):
     return causal_with("visits all", q, k, v)
 
 
-@wrong("causal_attention", reason="wrong-values")
+@wrong(
+    "causal_attention", reason="wrong-values", cause="the loop ends before the diagonal"
+)
 def stops_before_the_diagonal(q, k, v):
     return causal_with("stops early", q, k, v)
 
 
-@wrong("causal_attention", reason="not-finite")
+@wrong(
+    "causal_attention",
+    reason="not-finite",
+    cause="0 is right there whatever the inputs hold",
+)
 def subtracts_infinity_from_infinity(q, k, v):
     return causal_with("starts at -inf", q, k, v)
 
 
-@wrong("causal_attention", reason="not-finite")
+@wrong(
+    "causal_attention",
+    reason="not-finite",
+    cause="0 is right there whatever the inputs hold",
+)
 def divides_nothing_by_nothing(q, k, v):
     return causal_with("divides by 0", q, k, v)
 
 
-@wrong("causal_attention", reason="wrong-values")
+@wrong("causal_attention", reason="wrong-values", cause="not divided by the root of D")
 def forgets_the_scale(q, k, v):
     return causal_with("no scale", q, k, v)
 
@@ -272,32 +296,36 @@ def lse_with(fault, q, k, v, dtype=torch.float32):
     return out, lse
 
 
-@wrong("attention_lse", reason="wrong-values")
+@wrong("attention_lse", reason="wrong-values", cause="the maximum is missing")
 def forgets_the_maximum(q, k, v):
     return lse_with("no maximum", q, k, v)
 
 
-@wrong("attention_lse", reason="wrong-values")
+@wrong("attention_lse", reason="wrong-values", cause="the maximum alone")
 def keeps_the_maximum_alone(q, k, v):
     return lse_with("maximum alone", q, k, v)
 
 
-@wrong("attention_lse", reason="wrong-values")
+@wrong("attention_lse", reason="wrong-values", cause="base 2")
 def mixes_two_bases(q, k, v):
     return lse_with("base two", q, k, v)
 
 
-@wrong("attention_lse", reason="not-finite")
+@wrong(
+    "attention_lse",
+    reason="not-finite",
+    cause="it is finite when every input is within",
+)
 def undoes_the_maximum_before_the_logarithm(q, k, v):
     return lse_with("plain powers", q, k, v)
 
 
-@wrong("attention_lse", reason="out-of-bounds")
+@wrong("attention_lse", reason="out-of-bounds", cause="this store has no mask")
 def stores_for_queries_that_do_not_exist(q, k, v):
     return lse_with("no mask", q, k, v)
 
 
-@wrong("attention_lse", reason="not-written")
+@wrong("attention_lse", reason="not-written", cause="no store of a kernel leads there")
 def forgets_to_store(q, k, v):
     return lse_with("no store", q, k, v)
 
@@ -387,42 +415,50 @@ def window_with(fault, q, k, v, window):
     return out
 
 
-@wrong("window_attention", reason="wrong-values")
+@wrong("window_attention", reason="wrong-values", cause="one key too many")
 def sees_one_key_too_many(q, k, v, window):
     return window_with("one too many", q, k, v, window)
 
 
-@wrong("window_attention", reason="wrong-values")
+@wrong("window_attention", reason="wrong-values", cause="keys before the window count")
 def masks_the_future_alone(q, k, v, window):
     return window_with("no lower bound", q, k, v, window)
 
 
-@wrong("window_attention", reason="wrong-values")
+@wrong("window_attention", reason="wrong-values", cause="keys ahead of the query count")
 def masks_the_past_alone(q, k, v, window):
     return window_with("looks ahead", q, k, v, window)
 
 
-@wrong("window_attention", reason="not-finite")
+@wrong("window_attention", reason="not-finite", cause="it is finite when `v` is")
 def begins_with_the_first_key(q, k, v, window):
     return window_with("begins at 0", q, k, v, window)
 
 
-@wrong("window_attention", reason="not-finite")
+@wrong("window_attention", reason="not-finite", cause="it is finite when `v` is")
 def goes_on_to_the_last_key(q, k, v, window):
     return window_with("goes to the end", q, k, v, window)
 
 
-@wrong("window_attention", reason="out-of-bounds")
+@wrong(
+    "window_attention",
+    reason="out-of-bounds",
+    cause="offsets of the load become negative",
+)
 def begins_before_the_first_key(q, k, v, window):
     return window_with("begins below 0", q, k, v, window)
 
 
-@wrong("window_attention", reason="wrong-values")
+@wrong(
+    "window_attention",
+    reason="wrong-values",
+    cause="the loop begins one tile of 16 late",
+)
 def rounds_the_beginning_up(q, k, v, window):
     return window_with("begins a tile late", q, k, v, window)
 
 
-@wrong("window_attention", reason="not-finite")
+@wrong("window_attention", reason="not-finite", cause="whole rows are NaN")
 def starts_from_minus_infinity(q, k, v, window):
     return window_with("starts at -inf", q, k, v, window)
 
@@ -438,7 +474,8 @@ def softcap_kernel(
     head = tl.program_id(1).to(tl.int64)
     key_head = 0 if FAULT == "head 0" else head
     offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
-    q = load_rows(q_ptr + head * M * D, offs_m, M, D, D)
+    query_head = 0 if FAULT == "queries of head 0" else head
+    q = load_rows(q_ptr + query_head * M * D, offs_m, M, D, D)
     top = tl.full((BLOCK_M,), -1e30, tl.float32)
     total = tl.zeros((BLOCK_M,), tl.float32)
     acc = tl.zeros((BLOCK_M, D), tl.float32)
@@ -483,32 +520,38 @@ def softcap_with(fault, q, k, v, cap, grid=None):
     return out
 
 
-@wrong("softcap_attention", reason="wrong-values")
+@wrong("softcap_attention", reason="wrong-values", cause="not capped")
 def caps_nothing(q, k, v, cap):
     return softcap_with("no cap", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="wrong-values")
+@wrong(
+    "softcap_attention", reason="wrong-values", cause="capped before they are scaled"
+)
 def caps_before_it_scales(q, k, v, cap):
     return softcap_with("scales late", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="wrong-values")
+@wrong("softcap_attention", reason="wrong-values", cause="keys past the end count")
 def lifts_minus_infinity_to_minus_the_cap(q, k, v, cap):
     return softcap_with("masks first", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="wrong-values")
+@wrong("softcap_attention", reason="wrong-values", cause="cut off at the cap")
 def cuts_scores_off(q, k, v, cap):
     return softcap_with("clamps", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="not-finite")
+@wrong(
+    "softcap_attention",
+    reason="not-finite",
+    cause="it is finite when every input is within",
+)
 def divides_infinity_by_infinity(q, k, v, cap):
     return softcap_with("powers", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="wrong-values")
+@wrong("softcap_attention", reason="wrong-values", cause="capped at 1")
 def caps_every_score_at_one(q, k, v, cap):
     return softcap_with("no factor", q, k, v, cap)
 
@@ -518,12 +561,18 @@ def asks_for_a_tanh_that_is_not_there(q, k, v, cap):
     return softcap_with("tanh", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="wrong-values")
+@wrong(
+    "softcap_attention", reason="wrong-values", cause="`k` and `v` are read at index 0"
+)
 def reads_the_keys_of_head_0(q, k, v, cap):
     return softcap_with("head 0", q, k, v, cap)
 
 
-@wrong("softcap_attention", reason="not-written")
+@wrong(
+    "softcap_attention",
+    reason="not-written",
+    cause="along axis 0 of the result, nothing is written",
+)
 def launches_one_head(q, k, v, cap):
     return softcap_with("", q, k, v, cap, grid=(triton.cdiv(q.shape[1], 16), 1))
 
@@ -531,6 +580,48 @@ def launches_one_head(q, k, v, cap):
 @wrong("softcap_attention", reason="overwritten")
 def torch_has_the_last_word(q, k, v, cap):
     return softcap_with("", q, k, v, cap).clamp_(max=1.0)
+
+
+# Scales, and heads that are mixed up
+
+
+@wrong("window_attention", reason="wrong-values", cause="multiplied by the root of D")
+def multiplies_by_the_root(q, k, v, window):
+    T, D = q.shape
+    out = torch.empty((T, D), dtype=q.dtype, device=q.device)
+    strides = (q.stride(0), k.stride(0), v.stride(0))
+    right.window_attention_kernel[(triton.cdiv(T, 16),)](
+        q, k, v, out, T, window, D**0.5, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
+    return out
+
+
+@wrong("attention_lse", reason="wrong-values", cause="not divided by the root of D")
+def forgets_the_scale_of_the_scores(q, k, v):
+    (M, D), N = q.shape, k.shape[0]
+    out = torch.empty((M, D), dtype=q.dtype, device=q.device)
+    lse = torch.empty(M, dtype=torch.float32, device=q.device)
+    strides = (q.stride(0), k.stride(0), v.stride(0))
+    right.attention_lse_kernel[(triton.cdiv(M, 16),)](
+        q, k, v, out, lse, M, N, 1.0, *strides, D=D, BLOCK_M=16, BLOCK_N=16
+    )
+    return out, lse
+
+
+@wrong("softcap_attention", reason="wrong-values", cause="`q` is read at index 0")
+def reads_the_queries_of_head_0(q, k, v, cap):
+    return softcap_with("queries of head 0", q, k, v, cap)
+
+
+@wrong("causal_attention", reason="wrong-values", cause="the wrong way round")
+def inverts_the_comparison(q, k, v):
+    return causal_with("looks only ahead", q, k, v)
+
+
+@wrong("softcap_attention", reason="not-written", cause="or have axes changed places")
+def swaps_the_axes_of_the_grid(q, k, v, cap):
+    grid = (q.shape[0], triton.cdiv(q.shape[1], 16))
+    return softcap_with("", q, k, v, cap, grid=grid)
 
 
 # What only long loops, large scores and the edges of tiles show

@@ -37,12 +37,12 @@ def product_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, x * scale * keep, mask=mask)
 
 
-@wrong("masked_scale", reason="not-finite")
+@wrong("masked_scale", reason="not-finite", cause="it is finite when `x` is")
 def multiplies_with_the_mask(x, keep, p):
     return launch(product_kernel, x, keep, 1 / (1 - p))
 
 
-@wrong("masked_scale", reason="wrong-values")
+@wrong("masked_scale", reason="wrong-values", cause="not divided by `1 - p`")
 def forgets_to_divide(x, keep, p):
     return launch(right.masked_scale_kernel, x, keep, 1.0)
 
@@ -56,7 +56,7 @@ def inverted_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.where(keep, 0.0, x * scale), mask=mask)
 
 
-@wrong("masked_scale", reason="wrong-values")
+@wrong("masked_scale", reason="wrong-values", cause="the wrong way round")
 def drops_what_should_stay(x, keep, p):
     return launch(inverted_kernel, x, keep, 1 / (1 - p))
 
@@ -70,7 +70,7 @@ def unmasked_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.where(keep, x * scale, 0.0), mask=mask)
 
 
-@wrong("masked_scale", reason="out-of-bounds")
+@wrong("masked_scale", reason="out-of-bounds", cause="this load has no mask")
 def no_mask_on_the_mask(x, keep, p):
     return launch(unmasked_kernel, x, keep, 1 / (1 - p))
 
@@ -93,7 +93,9 @@ def kept_only_kernel(x_ptr, keep_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, x * scale, mask=keep)
 
 
-@wrong("masked_scale", reason="not-written")
+@wrong(
+    "masked_scale", reason="not-written", cause="the mask of the store is too strict"
+)
 def leaves_dropped_elements_unwritten(x, keep, p):
     return launch(kept_only_kernel, x, keep, 1 / (1 - p))
 
@@ -112,7 +114,9 @@ def lane_kernel(x_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
     )
 
 
-@wrong("random_sign", reason="wrong-values")
+@wrong(
+    "random_sign", reason="wrong-values", cause="every program draws the same numbers"
+)
 def one_number_for_each_lane(x, seed):
     return launch(lane_kernel, x, seed)
 
@@ -126,12 +130,12 @@ def program_kernel(x_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.where(tl.randint(seed, pid) % 2 == 1, -x, x), mask=mask)
 
 
-@wrong("random_sign", reason="wrong-values")
+@wrong("random_sign", reason="wrong-values", cause="draws one number for them all")
 def one_number_for_each_program(x, seed):
     return launch(program_kernel, x, seed)
 
 
-@wrong("random_sign", reason="wrong-values")
+@wrong("random_sign", reason="wrong-values", cause="`seed` changes nothing")
 def ignores_the_seed(x, seed):
     return launch(right.random_sign_kernel, x, 13)
 
@@ -154,7 +158,7 @@ def negative_kernel(x_ptr, out_ptr, n, seed, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.where(tl.randint(seed, offs) < 0, -x, x), mask=mask)
 
 
-@wrong("random_sign", reason="wrong-values")
+@wrong("random_sign", reason="wrong-values", cause="no sign changes")
 def waits_for_a_negative_number(x, seed):
     return launch(negative_kernel, x, seed)
 
@@ -199,7 +203,7 @@ def drop_elements_kernel(
     )
 
 
-@wrong("drop_rows", reason="wrong-values")
+@wrong("drop_rows", reason="wrong-values", cause="single elements are dropped")
 def drops_single_elements(x, p, seed):
     return drop(drop_elements_kernel, x, p, seed)
 
@@ -220,7 +224,7 @@ def drop_columns_kernel(
     tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
 
 
-@wrong("drop_rows", reason="wrong-values")
+@wrong("drop_rows", reason="wrong-values", cause="columns are dropped")
 def drops_columns(x, p, seed):
     return drop(drop_columns_kernel, x, p, seed)
 
@@ -242,12 +246,16 @@ def drop_rows_of_tiles_kernel(
     tl.store(out_ptr + offs_m[:, None] * N + offs_n[None, :], out, mask=mask)
 
 
-@wrong("drop_rows", reason="wrong-values")
+@wrong(
+    "drop_rows",
+    reason="wrong-values",
+    cause="rows are counted from the top of a tile of 16",
+)
 def counts_rows_from_the_top_of_the_tile(x, p, seed):
     return drop(drop_rows_of_tiles_kernel, x, p, seed)
 
 
-@wrong("drop_rows", reason="out-of-bounds")
+@wrong("drop_rows", reason="out-of-bounds", cause="have changed places")
 def swaps_the_strides(x, p, seed):
     return drop(right.drop_rows_kernel, x, p, seed, (x.stride(1), x.stride(0)))
 
@@ -275,7 +283,7 @@ def words_in_pairs_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     tl.store(out_ptr + offs, tl.floor(x + u).to(tl.int32), mask=mask)
 
 
-@wrong("chance_round", reason="wrong-values")
+@wrong("chance_round", reason="wrong-values", cause="have changed places")
 def words_in_the_wrong_order(x, seed):
     return rounded(words_in_pairs_kernel, x, seed)
 
@@ -293,7 +301,7 @@ def first_word_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     )
 
 
-@wrong("chance_round", reason="wrong-values")
+@wrong("chance_round", reason="wrong-values", cause="the first number of a call")
 def one_word_for_four_elements(x, seed):
     return rounded(first_word_kernel, x, seed)
 
@@ -307,7 +315,7 @@ def to_nearest_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     tl.store(out_ptr + offs, tl.floor(x + 0.5).to(tl.int32), mask=mask)
 
 
-@wrong("chance_round", reason="wrong-values")
+@wrong("chance_round", reason="wrong-values", cause="rounded to the nearest")
 def rounds_to_nearest(x, seed):
     return rounded(to_nearest_kernel, x, seed)
 
@@ -323,7 +331,7 @@ def towards_zero_kernel(x_ptr, out_ptr, n, seed, CALLS: tl.constexpr):
     tl.store(out_ptr + offs, (x + u).to(tl.int32), mask=mask)
 
 
-@wrong("chance_round", reason="wrong-values")
+@wrong("chance_round", reason="wrong-values", cause="the sum is cut towards 0")
 def cuts_towards_zero(x, seed):
     return rounded(towards_zero_kernel, x, seed)
 
@@ -355,17 +363,17 @@ def scale_of(p):
     return 1 / (1 - p) if p < 1 else 0.0
 
 
-@wrong("dropout_add", reason="wrong-values")
+@wrong("dropout_add", reason="wrong-values", cause="`residual` is dropped")
 def drops_the_residual_too(x, residual, p, seed):
     return launch(drops_both_kernel, x, residual, seed, p, scale_of(p))
 
 
-@wrong("dropout_add", reason="error")
+@wrong("dropout_add", reason="error", cause="a divisor is 0")
 def divides_by_zero(x, residual, p, seed):
     return launch(right.dropout_add_kernel, x, residual, seed, p, 1 / (1 - p))
 
 
-@wrong("dropout_add", reason="not-written")
+@wrong("dropout_add", reason="not-written", cause="the grid has no program at all")
 def skips_the_tail(x, residual, p, seed):
     return launch(
         right.dropout_add_kernel,

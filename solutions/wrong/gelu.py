@@ -46,7 +46,7 @@ def rounded_sigmoid_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, x.to(tl.float32) * s.to(tl.float32), mask=offs < n)
 
 
-@wrong("silu", reason="wrong-values")
+@wrong("silu", reason="wrong-values", cause="lower precision than float32")
 def rounds_the_sigmoid(x):
     return launch(rounded_sigmoid_kernel, x)
 
@@ -58,7 +58,7 @@ def sigmoid_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.sigmoid(x), mask=offs < n)
 
 
-@wrong("silu", reason="wrong-values")
+@wrong("silu", reason="wrong-values", cause="the sigmoid alone")
 def forgets_the_factor(x):
     return launch(sigmoid_kernel, x)
 
@@ -71,7 +71,7 @@ def exponential_above_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, x * e / (1.0 + e), mask=offs < n)
 
 
-@wrong("silu", reason="not-finite")
+@wrong("silu", reason="not-finite", cause="it is finite when every input is within")
 def divides_infinity_by_infinity(x):
     return launch(exponential_above_kernel, x)
 
@@ -83,7 +83,7 @@ def unmasked_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, x * tl.sigmoid(x))
 
 
-@wrong("silu", reason="out-of-bounds")
+@wrong("silu", reason="out-of-bounds", cause="this store has no mask")
 def no_mask_on_the_store(x):
     return launch(unmasked_kernel, x)
 
@@ -107,7 +107,7 @@ def works_in_place(x):
     return launch(right.silu_kernel, x, out=x)
 
 
-@wrong("silu", reason="not-written")
+@wrong("silu", reason="not-written", cause="the grid has no program at all")
 def skips_the_tail(x):
     return launch(right.silu_kernel, x, programs=x.numel() // 256)
 
@@ -120,22 +120,22 @@ def quick_gelu_with(scale):
     return lambda x: launch(right.quick_gelu_kernel, x, constants=(scale,))
 
 
-@wrong("quick_gelu", reason="wrong-values")
+@wrong("quick_gelu", reason="wrong-values", cause="base e")
 def keeps_base_e(x):
     return quick_gelu_with(-1.702)(x)
 
 
-@wrong("quick_gelu", reason="wrong-values")
+@wrong("quick_gelu", reason="wrong-values", cause="divided by log2(e)")
 def divides_by_the_logarithm(x):
     return quick_gelu_with(-1.702 / 1.4426950408889634)(x)
 
 
-@wrong("quick_gelu", reason="wrong-values")
+@wrong("quick_gelu", reason="wrong-values", cause="the wrong sign")
 def forgets_the_sign(x):
     return quick_gelu_with(1.702 * 1.4426950408889634)(x)
 
 
-@wrong("quick_gelu", reason="wrong-values")
+@wrong("quick_gelu", reason="wrong-values", cause="too few digits")
 def rounds_the_constant(x):
     return quick_gelu_with(-2.455)(x)
 
@@ -149,7 +149,7 @@ def exact_gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     )
 
 
-@wrong("quick_gelu", reason="wrong-values")
+@wrong("quick_gelu", reason="wrong-values", cause="the exact GeLU")
 def computes_the_exact_gelu(x):
     return launch(exact_gelu_kernel, x)
 
@@ -178,7 +178,11 @@ def overflowing_kernel(x_ptr, grad_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     tl.store(dx_ptr + offs, grad * (s + 1.702 * x * s * (1.0 - s)), mask=mask)
 
 
-@wrong("quick_gelu_backward", reason="not-finite")
+@wrong(
+    "quick_gelu_backward",
+    reason="not-finite",
+    cause="it is finite when every input is within",
+)
 def multiplies_the_large_ones_first(x, grad):
     return launch(overflowing_kernel, x, grad)
 
@@ -192,7 +196,7 @@ def no_chain_kernel(x_ptr, grad_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     tl.store(dx_ptr + offs, s + s * (1.0 - s) * x * 1.702, mask=mask)
 
 
-@wrong("quick_gelu_backward", reason="wrong-values")
+@wrong("quick_gelu_backward", reason="wrong-values", cause="`grad`, is missing")
 def forgets_the_gradient(x, grad):
     return launch(no_chain_kernel, x, grad)
 
@@ -207,12 +211,16 @@ def plain_sigmoid_kernel(x_ptr, grad_ptr, dx_ptr, n, BLOCK: tl.constexpr):
     tl.store(dx_ptr + offs, grad * s, mask=mask)
 
 
-@wrong("quick_gelu_backward", reason="wrong-values")
+@wrong(
+    "quick_gelu_backward",
+    reason="wrong-values",
+    cause="second term of the derivative is missing",
+)
 def takes_the_sigmoid_for_a_constant(x, grad):
     return launch(plain_sigmoid_kernel, x, grad)
 
 
-@wrong("quick_gelu_backward", reason="wrong-values")
+@wrong("quick_gelu_backward", reason="wrong-values", cause="have changed places")
 def confuses_the_two_inputs(x, grad):
     return launch(right.quick_gelu_backward_kernel, grad, x)
 
@@ -232,7 +240,7 @@ def as_it_stands_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.log(1.0 + tl.exp(x)), mask=offs < n)
 
 
-@wrong("softplus", reason="wrong-values")
+@wrong("softplus", reason="wrong-values", cause="only small results are wrong")
 def takes_the_formula_as_it_stands(x):
     return launch(as_it_stands_kernel, x)
 
@@ -244,7 +252,7 @@ def overflowing_softplus_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, libdevice.log1p(tl.exp(x)), mask=offs < n)
 
 
-@wrong("softplus", reason="not-finite")
+@wrong("softplus", reason="not-finite", cause="it is finite when every input is within")
 def overflows_on_the_right(x):
     return launch(overflowing_softplus_kernel, x)
 
@@ -260,7 +268,7 @@ def digits_lost_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     )
 
 
-@wrong("softplus", reason="wrong-values")
+@wrong("softplus", reason="wrong-values", cause="only small results are wrong")
 def loses_the_digits_on_the_left(x):
     return launch(digits_lost_kernel, x)
 
@@ -274,7 +282,7 @@ def threshold_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     )
 
 
-@wrong("softplus", reason="wrong-values")
+@wrong("softplus", reason="wrong-values", cause="what is wrong is where `x` is")
 def gives_up_too_early(x):
     return launch(threshold_kernel, x)
 
@@ -286,7 +294,7 @@ def relu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.maximum(x, 0.0), mask=offs < n)
 
 
-@wrong("softplus", reason="wrong-values")
+@wrong("softplus", reason="wrong-values", cause="the logarithm is missing")
 def forgets_the_logarithm(x):
     return launch(relu_kernel, x)
 
@@ -330,7 +338,7 @@ def swapped_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constexpr)
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
 
-@wrong("geglu", reason="wrong-values")
+@wrong("geglu", reason="wrong-values", cause="have changed places")
 def swaps_the_halves(x):
     return geglu_with(swapped_kernel, x)
 
@@ -350,7 +358,7 @@ def neighbours_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constex
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
 
-@wrong("geglu", reason="wrong-values")
+@wrong("geglu", reason="wrong-values", cause="neighbours are paired")
 def pairs_neighbours(x):
     return geglu_with(neighbours_kernel, x)
 
@@ -368,7 +376,7 @@ def exact_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constexpr):
     tl.store(out_ptr + row * N + offs, out, mask=mask)
 
 
-@wrong("geglu", reason="wrong-values")
+@wrong("geglu", reason="wrong-values", cause="the exact GeLU")
 def takes_the_exact_form(x):
     return geglu_with(exact_kernel, x)
 
@@ -391,7 +399,7 @@ def counts_in_32_bits(x):
     return geglu_with(narrow_index_kernel, x)
 
 
-@wrong("geglu", reason="wrong-values")
+@wrong("geglu", reason="wrong-values", cause="as if its elements lay side by side")
 def takes_rows_for_contiguous(x):
     return geglu_with(right.geglu_kernel, x, strides=(x.shape[1], 1))
 
@@ -404,6 +412,28 @@ def keeps_all_columns(x):
 @wrong("geglu", reason="torch")
 def torch_gathers_the_halves(x):
     return geglu_with(right.geglu_kernel, torch.cat(x.chunk(2, 1), 1))
+
+
+# Digits
+
+
+@triton.jit
+def cancelling_kernel(x_ptr, out_ptr, N, stride_xm, stride_xn, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    offs = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < N
+    gate = tl.load(x_ptr + row * stride_xm + offs * stride_xn, mask=mask).to(tl.float32)
+    up = tl.load(x_ptr + row * stride_xm + (N + offs) * stride_xn, mask=mask).to(
+        tl.float32
+    )
+    inner = 0.7978845608 * (gate + 0.044715 * gate * gate * gate)
+    out = 0.5 * gate * (1.0 + libdevice.tanh(inner)) * up
+    tl.store(out_ptr + row * N + offs, out, mask=mask)
+
+
+@wrong("geglu", reason="wrong-values", cause="(1 + tanh y) / 2 is `tl.sigmoid(2 * y)`")
+def adds_1_to_a_tanh_near_it(x):
+    return geglu_with(cancelling_kernel, x)
 
 
 # What only long rows show

@@ -43,7 +43,11 @@ def matvec_unmasked_kernel(
     tl.store(out_ptr + offs_m, acc, mask=mask_m)
 
 
-@wrong("matvec", reason="out-of-bounds")
+@wrong(
+    "matvec",
+    reason="out-of-bounds",
+    cause="must be false for every offset past the end",
+)
 def no_mask_along_k(a, x):
     return times_vector(matvec_unmasked_kernel, a, x)
 
@@ -64,7 +68,9 @@ def matvec_one_block_kernel(
     tl.store(out_ptr + offs_m, tl.sum(a * x[None, :], axis=1), mask=mask_m)
 
 
-@wrong("matvec", reason="wrong-values")
+@wrong(
+    "matvec", reason="wrong-values", cause="along axis 1 of `a` and axis 0 of `x` count"
+)
 def forgets_the_loop(a, x):
     return times_vector(matvec_one_block_kernel, a, x)
 
@@ -89,17 +95,17 @@ def matvec_other_axis_kernel(
     tl.store(out_ptr + offs_m, acc, mask=mask_m)
 
 
-@wrong("matvec", reason="wrong-values")
+@wrong("matvec", reason="wrong-values", cause="summed down the columns")
 def sums_along_the_rows(a, x):
     return times_vector(matvec_other_axis_kernel, a, x, BLOCK_M=32)
 
 
-@wrong("matvec", reason="wrong-values")
+@wrong("matvec", reason="wrong-values", cause="as if their elements lay side by side")
 def ignores_the_strides(a, x):
     return times_vector(right.matvec_kernel, a, x, strides=(a.shape[1], 1, 1))
 
 
-@wrong("matvec", reason="out-of-bounds")
+@wrong("matvec", reason="out-of-bounds", cause="have changed places")
 def swaps_the_strides(a, x):
     return times_vector(
         right.matvec_kernel, a, x, strides=(a.stride(1), a.stride(0), x.stride(0))
@@ -168,7 +174,11 @@ def tile_product_last_kernel(
     tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
 
 
-@wrong("tile_product", reason="wrong-values")
+@wrong(
+    "tile_product",
+    reason="wrong-values",
+    cause="does every step of the loop add to the sum?",
+)
 def keeps_only_the_last_step(a, b):
     return product(tile_product_last_kernel, a, b)
 
@@ -201,26 +211,36 @@ def tile_product_no_k_mask_kernel(
     tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
 
 
-@wrong("tile_product", reason="out-of-bounds")
+@wrong(
+    "tile_product",
+    reason="out-of-bounds",
+    cause="must be false for every offset past the end",
+)
 def masks_only_the_tile(a, b):
     return product(tile_product_no_k_mask_kernel, a, b)
 
 
-@wrong("tile_product", reason="wrong-values")
+@wrong("tile_product", reason="wrong-values", cause="have changed places")
 def swaps_the_strides_of_b(a, b):
     return product(
         right.tile_product_kernel, a, b, strides=(*a.stride(), b.stride(1), b.stride(0))
     )
 
 
-@wrong("tile_product", reason="wrong-values")
+@wrong(
+    "tile_product", reason="wrong-values", cause="as if its elements lay side by side"
+)
 def takes_every_matrix_for_contiguous(a, b):
     return product(
         right.tile_product_kernel, a, b, strides=(a.shape[1], 1, b.shape[1], 1)
     )
 
 
-@wrong("tile_product", reason="not-written")
+@wrong(
+    "tile_product",
+    reason="not-written",
+    cause="tiles of 16 x 32 elements, and",
+)
 def launches_too_few_tiles(a, b):
     return product(
         right.tile_product_kernel,
@@ -258,7 +278,7 @@ def tile_product_columns_kernel(
     tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
 
 
-@wrong("tile_product", reason="not-written")
+@wrong("tile_product", reason="not-written", cause="Their programs, row by row")
 def takes_rows_for_columns(a, b):
     return product(tile_product_columns_kernel, a, b)
 
@@ -273,7 +293,7 @@ def ordered(kernel, shape, group, device):
     return out
 
 
-@wrong("tile_order", reason="wrong-values")
+@wrong("tile_order", reason="wrong-values", cause="without groups")
 def goes_row_by_row(shape, group, device):
     return ordered(right.tile_order_kernel, shape, 1, device)
 
@@ -286,7 +306,9 @@ def whole_groups_only_kernel(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr):
     tl.store(out_ptr + 2 * tile + 1, tile % per_group // GROUP)
 
 
-@wrong("tile_order", reason="wrong-values")
+@wrong(
+    "tile_order", reason="wrong-values", cause="the last group is taken for a whole one"
+)
 def forgets_the_short_group(shape, group, device):
     return ordered(whole_groups_only_kernel, shape, group, device)
 
@@ -301,7 +323,7 @@ def wrong_divisor_kernel(out_ptr, tiles_m, tiles_n, GROUP: tl.constexpr):
     tl.store(out_ptr + 2 * tile + 1, tile % per_group // rows)
 
 
-@wrong("tile_order", reason="wrong-values")
+@wrong("tile_order", reason="wrong-values", cause="has `GROUP` rows")
 def counts_rows_for_columns(shape, group, device):
     return ordered(wrong_divisor_kernel, shape, group, device)
 
@@ -344,7 +366,7 @@ def gated(kernel, a, gate, b):
     return out
 
 
-@wrong("gated_product", reason="wrong-values")
+@wrong("gated_product", reason="wrong-values", cause="relu` belongs to `a @ gate`")
 def gates_the_other(a, gate, b):
     return gated(right.gated_product_kernel, a, b, gate)
 
@@ -381,7 +403,9 @@ def gated_each_step_kernel(
     tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
 
 
-@wrong("gated_product", reason="wrong-values")
+@wrong(
+    "gated_product", reason="wrong-values", cause="every step of 32 columns is gated"
+)
 def gates_every_step(a, gate, b):
     return gated(gated_each_step_kernel, a, gate, b)
 
@@ -389,6 +413,78 @@ def gates_every_step(a, gate, b):
 @wrong("gated_product", reason="not-a-tensor")
 def returns_both_products(a, gate, b):
     return right.tile_product(a, gate), right.tile_product(a, b)
+
+
+# Loops that leave something out
+
+
+@triton.jit
+def tile_product_part_kernel(
+    a_ptr, b_ptr, out_ptr, M, N, K, stride_am, stride_ak, stride_bk, stride_bn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    FIRST: tl.constexpr, LEFT: tl.constexpr,
+):  # fmt: skip
+    """Begins FIRST steps late and ends LEFT steps early."""
+    pid = tl.program_id(0).to(tl.int64)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    offs_m = pid // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = pid % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask_m, mask_n = offs_m < M, offs_n < N
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for k in range(FIRST * BLOCK_K, K - LEFT * BLOCK_K, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K)
+        mask_k = offs_k < K
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        b_ptrs = b_ptr + offs_k[:, None] * stride_bk + offs_n[None, :] * stride_bn
+        a = tl.load(a_ptrs, mask=mask_m[:, None] & mask_k[None, :], other=0.0)
+        b = tl.load(b_ptrs, mask=mask_k[:, None] & mask_n[None, :], other=0.0)
+        acc = tl.dot(a, b, acc)
+    out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+    tl.store(out_ptrs, acc, mask=mask_m[:, None] & mask_n[None, :])
+
+
+def part_of_product(a, b, first=0, left=0):
+    """Run the kernel on some of the steps and return its output."""
+    (M, K), N = a.shape, b.shape[1]
+    out = torch.empty(M, N, dtype=a.dtype, device=a.device)
+    grid = (triton.cdiv(M, 16) * triton.cdiv(N, 32),)
+    strides = (*a.stride(), *b.stride())
+    blocks = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 32}
+    tile_product_part_kernel[grid](
+        a, b, out, M, N, K, *strides, **blocks, FIRST=first, LEFT=left
+    )
+    return out
+
+
+@wrong("tile_product", reason="wrong-values", cause="does the loop go on to the end?")
+def leaves_out_the_last_step(a, b):
+    return part_of_product(a, b, left=1)
+
+
+@wrong("tile_product", reason="wrong-values", cause="does every step of the loop add")
+def leaves_out_the_first_step(a, b):
+    return part_of_product(a, b, first=1)
+
+
+@triton.jit
+def matvec_without_x_kernel(
+    a_ptr, x_ptr, out_ptr, M, K, stride_am, stride_ak, stride_x,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    mask_m = offs_m < M
+    acc = tl.zeros((BLOCK_M,), dtype=tl.float32)
+    for k in range(0, K, BLOCK_K):
+        offs_k = k + tl.arange(0, BLOCK_K)
+        a_ptrs = a_ptr + offs_m[:, None] * stride_am + offs_k[None, :] * stride_ak
+        mask = mask_m[:, None] & (offs_k < K)[None, :]
+        acc += tl.sum(tl.load(a_ptrs, mask=mask, other=0.0).to(tl.float32), axis=1)
+    tl.store(out_ptr + offs_m, acc, mask=mask_m)
+
+
+@wrong("matvec", reason="wrong-values", cause="if every element of `x` were 1")
+def forgets_the_vector(a, x):
+    return times_vector(matvec_without_x_kernel, a, x)
 
 
 # What only long sums, fine numbers and far columns show

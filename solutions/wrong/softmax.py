@@ -32,7 +32,7 @@ def row_max_zero_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     tl.store(out_ptr + row, tl.max(x, 0))
 
 
-@wrong("row_max", reason="wrong-values")
+@wrong("row_max", reason="wrong-values", cause="does the 0 of a masked lane win")
 def pads_with_zero(x):
     return largest(row_max_zero_kernel, x)
 
@@ -45,7 +45,7 @@ def row_max_finite_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     tl.store(out_ptr + row, tl.max(x, 0))
 
 
-@wrong("row_max", reason="wrong-values")
+@wrong("row_max", reason="wrong-values", cause="does the -65504 of a masked lane win")
 def pads_with_a_number_that_seems_small(x):
     return largest(row_max_finite_kernel, x)
 
@@ -57,7 +57,7 @@ def row_max_unmasked_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     tl.store(out_ptr + row, tl.max(x, 0))
 
 
-@wrong("row_max", reason="out-of-bounds")
+@wrong("row_max", reason="out-of-bounds", cause="this load has no mask")
 def loads_without_a_mask(x):
     return largest(row_max_unmasked_kernel, x)
 
@@ -72,7 +72,7 @@ def keeps_the_dimension(x):
     return right.row_max(x)[:, None]
 
 
-@wrong("row_max", reason="not-written")
+@wrong("row_max", reason="not-written", cause="1 element each")
 def leaves_out_the_last_row(x):
     M, N = x.shape
     out = torch.empty(M, dtype=x.dtype, device=x.device)
@@ -124,7 +124,9 @@ def log_softmax_unshifted_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constex
     tl.store(out_ptr + row * N + offs, x - tl.log(tl.sum(tl.exp(x), 0)), mask=mask)
 
 
-@wrong("log_softmax", reason="not-finite")
+@wrong(
+    "log_softmax", reason="not-finite", cause="it is finite when every input is within"
+)
 def subtracts_no_maximum(x):
     return log_of_rows(log_softmax_unshifted_kernel, x)
 
@@ -141,7 +143,7 @@ def log_softmax_two_steps_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constex
     tl.store(out_ptr + row * N + offs, powers / tl.sum(powers, 0), mask=mask)
 
 
-@wrong("log_softmax", reason="wrong-values")
+@wrong("log_softmax", reason="wrong-values", cause="the logarithm is missing")
 def forgets_the_logarithm(x):
     return log_of_rows(log_softmax_two_steps_kernel, x)
 
@@ -164,7 +166,7 @@ def log_softmax_half_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     )
 
 
-@wrong("log_softmax", reason="wrong-values")
+@wrong("log_softmax", reason="wrong-values", cause="lower precision than float32")
 def lower_precision_inside(x):
     return log_of_rows(log_softmax_half_kernel, x)
 
@@ -235,7 +237,7 @@ def causal_everything_kernel(
     tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
 
 
-@wrong("causal_softmax", reason="wrong-values")
+@wrong("causal_softmax", reason="wrong-values", cause="elements ahead of the diagonal")
 def looks_ahead(x):
     return causal(causal_everything_kernel, x)
 
@@ -258,7 +260,11 @@ def causal_late_kernel(
     tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
 
 
-@wrong("causal_softmax", reason="not-finite")
+@wrong(
+    "causal_softmax",
+    reason="not-finite",
+    cause="it is finite when every input is within",
+)
 def hides_the_future_too_late(x):
     return causal(causal_late_kernel, x)
 
@@ -278,7 +284,9 @@ def causal_unwritten_kernel(
     tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=seen)
 
 
-@wrong("causal_softmax", reason="not-written")
+@wrong(
+    "causal_softmax", reason="not-written", cause="the mask of the store is too strict"
+)
 def stores_what_is_seen_alone(x):
     return causal(causal_unwritten_kernel, x)
 
@@ -298,7 +306,11 @@ def causal_whole_tile_kernel(
     tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
 
 
-@wrong("causal_softmax", reason="wrong-values")
+@wrong(
+    "causal_softmax",
+    reason="wrong-values",
+    cause="the columns of a tile of 4 rows are reduced",
+)
 def reduces_the_columns(x):
     return causal(causal_whole_tile_kernel, x)
 
@@ -319,7 +331,9 @@ def causal_flat_kernel(
     tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
 
 
-@wrong("causal_softmax", reason="wrong-values")
+@wrong(
+    "causal_softmax", reason="wrong-values", cause="as if its elements lay side by side"
+)
 def takes_every_matrix_for_contiguous(x):
     return causal(causal_flat_kernel, x)
 
@@ -344,7 +358,11 @@ def causal_spill_kernel(
     )
 
 
-@wrong("causal_softmax", reason="out-of-bounds")
+@wrong(
+    "causal_softmax",
+    reason="out-of-bounds",
+    cause="must be false for every offset past the end",
+)
 def stores_rows_that_do_not_exist(x):
     return causal(causal_spill_kernel, x)
 
@@ -383,7 +401,9 @@ def log_sum_exp_uncorrected_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.const
     tl.store(out_ptr + row, top + tl.log(total))
 
 
-@wrong("log_sum_exp", reason="wrong-values")
+@wrong(
+    "log_sum_exp", reason="wrong-values", cause="is not corrected when a block of 128"
+)
 def never_corrects_the_sum(x):
     return summed(log_sum_exp_uncorrected_kernel, x)
 
@@ -400,7 +420,11 @@ def log_sum_exp_first_top_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constex
     tl.store(out_ptr + row, top + tl.log(total))
 
 
-@wrong("log_sum_exp", reason="wrong-values")
+@wrong(
+    "log_sum_exp",
+    reason="wrong-values",
+    cause="along axis 1 of `x` count: does the loop go on",
+)
 def sums_the_first_block_alone(x):
     return summed(log_sum_exp_first_top_kernel, x)
 
@@ -418,7 +442,9 @@ def log_sum_exp_plain_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     tl.store(out_ptr + row, tl.log(total))
 
 
-@wrong("log_sum_exp", reason="not-finite")
+@wrong(
+    "log_sum_exp", reason="not-finite", cause="it is finite when every input is within"
+)
 def sums_plain_powers(x):
     return summed(log_sum_exp_plain_kernel, x)
 
@@ -440,7 +466,9 @@ def log_sum_exp_zero_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
     tl.store(out_ptr + row, top + tl.log(total))
 
 
-@wrong("log_sum_exp", reason="not-finite")
+@wrong(
+    "log_sum_exp", reason="not-finite", cause="it is finite when every input is within"
+)
 def begins_with_zero_for_a_maximum(x):
     return summed(log_sum_exp_zero_kernel, x)
 
@@ -499,7 +527,7 @@ def cross_entropy_first_row_kernel(
     tl.store(out_ptr + row, top - score + tl.log(total))
 
 
-@wrong("cross_entropy", reason="wrong-values")
+@wrong("cross_entropy", reason="wrong-values", cause="of row 0 in every row")
 def takes_every_score_from_row_0(x, target):
     return losses(cross_entropy_first_row_kernel, x, target)
 
@@ -514,7 +542,7 @@ def the_mean_of_all(x, target):
     return right.cross_entropy(x, target)[:1]
 
 
-@wrong("cross_entropy", reason="not-written")
+@wrong("cross_entropy", reason="not-written", cause="no store of a kernel leads there")
 def hopes_for_stale_memory(x, target):
     right.cross_entropy(x, target)
     return torch.empty(x.shape[0], dtype=x.dtype, device=x.device)
@@ -564,6 +592,70 @@ def asks_for_a_block_that_is_no_power_of_two(x, target):
     out = torch.empty(M, dtype=x.dtype, device=x.device)
     right.cross_entropy_kernel[(M,)](x, target, out, N, x.stride(0), BLOCK=250)
     return out
+
+
+# Rows, lanes and masks
+
+
+@wrong("row_max", reason="out-of-bounds", cause="store all there is: launch")
+def launches_a_row_too_many(x):
+    M, N = x.shape
+    out = torch.empty(M, dtype=x.dtype, device=x.device)
+    right.row_max_kernel[(M + 1,)](
+        x, out, N, x.stride(0), BLOCK=triton.next_power_of_2(N)
+    )
+    return out
+
+
+@wrong(
+    "log_softmax", reason="wrong-values", cause="as if its elements lay side by side"
+)
+def multiplies_the_row_by_its_length(x):
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    right.log_softmax_kernel[(M,)](x, out, N, N, BLOCK=triton.next_power_of_2(N))
+    return out
+
+
+@triton.jit
+def causal_inverted_kernel(
+    x_ptr, out_ptr, T, stride_xm, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
+    offs_m = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    offs_n = tl.arange(0, BLOCK)
+    exists = (offs_m < T)[:, None] & (offs_n < T)[None, :]
+    seen = exists & (offs_n[None, :] >= offs_m[:, None])
+    x_ptrs = x_ptr + offs_m[:, None] * stride_xm + offs_n[None, :]
+    x = tl.load(x_ptrs, mask=seen, other=-float("inf")).to(tl.float32)
+    powers = tl.exp(x - tl.max(x, 1)[:, None])
+    out = powers / tl.sum(powers, 1)[:, None]
+    tl.store(out_ptr + offs_m[:, None] * T + offs_n[None, :], out, mask=exists)
+
+
+@wrong("causal_softmax", reason="wrong-values", cause="the wrong way round")
+def inverts_the_comparison(x):
+    return causal(causal_inverted_kernel, x)
+
+
+@triton.jit
+def log_sum_exp_padded_kernel(x_ptr, out_ptr, N, stride_xm, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    top = -float("inf")
+    total = 0.0
+    for start in range(0, N, BLOCK):
+        offs = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * stride_xm + offs, mask=offs < N, other=0.0).to(
+            tl.float32
+        )
+        new_top = tl.maximum(top, tl.max(x, 0))
+        total = total * tl.exp(top - new_top) + tl.sum(tl.exp(x - new_top), 0)
+        top = new_top
+    tl.store(out_ptr + row, top + tl.log(total))
+
+
+@wrong("log_sum_exp", reason="wrong-values", cause="past the end of axis 1 of `x`")
+def sums_lanes_past_the_end(x):
+    return summed(log_sum_exp_padded_kernel, x)
 
 
 # What only rows far apart, -inf and NaN show
@@ -669,7 +761,7 @@ def takes_the_maximum_of_the_last_block(x):
 
 
 @wrong("log_sum_exp", reason="not-finite")
-def subtracts_infinity_from_infinity(x):
+def begins_with_minus_infinity(x):
     out = torch.empty(len(x), dtype=x.dtype, device=x.device)
     log_sum_exp_top_kernel[(len(x),)](
         x, out, x.shape[1], x.stride(0), BLOCK=128, RUNNING=True

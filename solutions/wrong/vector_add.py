@@ -32,7 +32,7 @@ def load_unmasked_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, alpha * x + y, mask=offs < n)
 
 
-@wrong("scale_add", reason="out-of-bounds")
+@wrong("scale_add", reason="out-of-bounds", cause="this load has no mask")
 def no_mask_on_the_load(x, y, alpha):
     return launch(load_unmasked_kernel, x, y, alpha)
 
@@ -45,7 +45,7 @@ def store_unmasked_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, alpha * x + y)
 
 
-@wrong("scale_add", reason="out-of-bounds")
+@wrong("scale_add", reason="out-of-bounds", cause="this store has no mask")
 def no_mask_on_the_store(x, y, alpha):
     return launch(store_unmasked_kernel, x, y, alpha)
 
@@ -59,7 +59,7 @@ def off_by_one_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, alpha * x + y, mask=mask)
 
 
-@wrong("scale_add", reason="out-of-bounds")
+@wrong("scale_add", reason="out-of-bounds", cause="one element too many")
 def off_by_one(x, y, alpha):
     return launch(off_by_one_kernel, x, y, alpha)
 
@@ -73,17 +73,17 @@ def shifted_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, alpha * x + y, mask=mask)
 
 
-@wrong("scale_add", reason="out-of-bounds")
+@wrong("scale_add", reason="out-of-bounds", cause="offsets of the load become negative")
 def reads_before_the_start(x, y, alpha):
     return launch(shifted_kernel, x, y, alpha)
 
 
-@wrong("scale_add", reason="not-written")
+@wrong("scale_add", reason="not-written", cause="the grid has no program at all")
 def skips_the_tail(x, y, alpha):
     return launch(right.scale_add_kernel, x, y, alpha, programs=x.numel() // 256)
 
 
-@wrong("scale_add", reason="not-written")
+@wrong("scale_add", reason="not-written", cause="no store of a kernel leads there")
 def hopes_for_stale_memory(x, y, alpha):
     launch(right.scale_add_kernel, x, y, alpha)
     return torch.empty_like(x)
@@ -114,7 +114,7 @@ def torch_does_half(x, y, alpha):
     return launch(right.scale_add_kernel, alpha * x, y, 1.0)
 
 
-@wrong("scale_add", reason="error")
+@wrong("scale_add", reason="error", cause="is `no_such_method` misspelt")
 def fails(x, y, alpha):
     return launch(right.scale_add_kernel, x, y, alpha).no_such_method()
 
@@ -185,12 +185,12 @@ def one_column(x, y, alpha):
     return launch(right.scale_add_kernel, x, y, alpha).view(-1, 1)
 
 
-@wrong("scale_add", reason="wrong-values")
+@wrong("scale_add", reason="wrong-values", cause="have changed places")
 def scales_the_other(x, y, alpha):
     return launch(right.scale_add_kernel, y, x, alpha)
 
 
-@wrong("scale_add", reason="wrong-values")
+@wrong("scale_add", reason="wrong-values", cause="is loaded by no program")
 def constant(x, y, alpha):
     return launch(
         right.scale_add_kernel, torch.zeros_like(x), torch.zeros_like(y), alpha
@@ -203,7 +203,7 @@ def not_a_number_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.full((BLOCK,), float("nan"), tl.float32), mask=offs < n)
 
 
-@wrong("scale_add", reason="not-finite")
+@wrong("scale_add", reason="not-finite", cause="is loaded by no program")
 def not_a_number(x, y, alpha):
     return launch(not_a_number_kernel, x, y, alpha)
 
@@ -217,7 +217,7 @@ def rounding_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, alpha * x.to(tl.float32) + y, mask=mask)
 
 
-@wrong("scale_add", reason="wrong-values")
+@wrong("scale_add", reason="wrong-values", cause="lower precision than float32")
 def lower_precision_inside(x, y, alpha):
     return launch(rounding_kernel, x, y, alpha)
 
@@ -368,7 +368,9 @@ def copy(kernel, x, stride_x):
     return out
 
 
-@wrong("strided_copy", reason="wrong-values")
+@wrong(
+    "strided_copy", reason="wrong-values", cause="as if its elements lay side by side"
+)
 def ignores_the_stride(x):
     return copy(right.strided_copy_kernel, x, 1)
 
@@ -398,7 +400,11 @@ def strided_both_kernel(x_ptr, out_ptr, n, stride_x, BLOCK: tl.constexpr):
     tl.store(out_ptr + offs, tl.load(x_ptr + offs, mask=mask), mask=mask)
 
 
-@wrong("strided_copy", reason="out-of-bounds")
+@wrong(
+    "strided_copy",
+    reason="out-of-bounds",
+    cause="the output is stored with the strides",
+)
 def strides_its_output_too(x):
     return copy(strided_both_kernel, x, x.stride(0))
 
@@ -415,14 +421,14 @@ def add_row(kernel, x, row, strides):
     return out
 
 
-@wrong("row_add", reason="out-of-bounds")
+@wrong("row_add", reason="out-of-bounds", cause="have changed places")
 def swaps_the_strides(x, row):
     return add_row(
         right.row_add_kernel, x, row, (x.stride(1), x.stride(0), row.stride(0))
     )
 
 
-@wrong("row_add", reason="wrong-values")
+@wrong("row_add", reason="wrong-values", cause="as if its elements lay side by side")
 def takes_every_matrix_for_contiguous(x, row):
     return add_row(right.row_add_kernel, x, row, (x.shape[1], 1, row.stride(0)))
 
@@ -474,7 +480,7 @@ def numpy_in_the_kernel(x, y, low, high):
     return out
 
 
-@wrong("clamped_add", reason="wrong-values")
+@wrong("clamped_add", reason="wrong-values", cause="which is `low`")
 def swaps_the_limits(x, y, low, high):
     return right.clamped_add(x, y, high, low)
 
@@ -482,6 +488,176 @@ def swaps_the_limits(x, y, low, high):
 @wrong("clamped_add", reason="torch")
 def torch_clamps(x, y, low, high):
     return right.clamped_add(x.clamp(low, high), y, low, high)
+
+
+# Grids, blocks and masks that disagree
+
+
+def added(x, y, z, programs, kernel=right.three_way_add_kernel):
+    """Run a kernel with the parameters of `three_way_add_kernel` and return its
+    output.
+    """
+    out = torch.empty_like(x)
+    kernel[(programs,)](x, y, z, out, x.numel(), BLOCK=256)
+    return out
+
+
+@wrong(
+    "three_way_add",
+    reason="not-written",
+    cause="grid and block disagree",
+)
+def counts_programs_for_another_block(x, y, z):
+    return added(x, y, z, triton.cdiv(x.numel(), 512))
+
+
+@wrong("three_way_add", reason="not-written", cause="grid and block disagree")
+def rounds_the_programs_down(x, y, z):
+    return added(x, y, z, max(1, x.numel() // 256))
+
+
+@triton.jit
+def strided_copy_fault_kernel(
+    x_ptr, out_ptr, n, stride_x, FAULT: tl.constexpr, BLOCK: tl.constexpr
+):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs * stride_x < n if FAULT == "mask" else offs < n
+    offs_x = offs + stride_x if FAULT == "sum" else offs * stride_x
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs_x, mask=mask), mask=mask)
+
+
+def copy_with(fault, x):
+    """Run the kernel with one fault and return its output."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    grid = (triton.cdiv(x.numel(), 256),)
+    strided_copy_fault_kernel[grid](x, out, x.numel(), x.stride(0), fault, BLOCK=256)
+    return out
+
+
+@wrong(
+    "strided_copy", reason="not-written", cause="the mask of the store is too strict"
+)
+def strides_the_mask(x):
+    return copy_with("mask", x)
+
+
+@wrong("strided_copy", reason="out-of-bounds", cause="reaches is 1, and not 0")
+def adds_the_stride(x):
+    return copy_with("sum", x)
+
+
+def add_row_on(grid, x, row, rows=None):
+    """Run the right kernel on another grid, or with fewer rows in its mask."""
+    M, N = x.shape
+    out = torch.empty((M, N), dtype=x.dtype, device=x.device)
+    strides = (*x.stride(), row.stride(0))
+    rows = M if rows is None else rows
+    right.row_add_kernel[grid](x, row, out, rows, N, *strides, BLOCK_M=16, BLOCK_N=32)
+    return out
+
+
+@wrong("row_add", reason="not-written", cause="tiles of 16 x 32 elements, and")
+def counts_rows_for_another_block(x, row):
+    M, N = x.shape
+    return add_row_on((triton.cdiv(M, 32), triton.cdiv(N, 32)), x, row)
+
+
+@wrong("row_add", reason="not-written", cause="its axes have changed places")
+def swaps_the_axes_of_the_grid(x, row):
+    M, N = x.shape
+    return add_row_on((triton.cdiv(N, 32), triton.cdiv(M, 16)), x, row)
+
+
+@wrong("row_add", reason="not-written", cause="the mask of the store is too strict")
+def masks_half_of_the_rows(x, row):
+    M, N = x.shape
+    return add_row_on((triton.cdiv(M, 16), triton.cdiv(N, 32)), x, row, (M + 1) // 2)
+
+
+# Formulas
+
+
+@wrong("clamped_add", reason="wrong-values", cause="`high` limits nothing")
+def forgets_a_limit(x, y, low, high):
+    return right.clamped_add(x, y, low, float("inf"))
+
+
+@triton.jit
+def first_block_kernel(x_ptr, out_ptr, n, stride_x, BLOCK: tl.constexpr):
+    lanes = tl.arange(0, BLOCK)
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + lanes
+    x = tl.load(x_ptr + lanes.to(tl.int64) * stride_x, mask=lanes < n)
+    tl.store(out_ptr + offs, x, mask=offs < n)
+
+
+@wrong(
+    "strided_copy", reason="wrong-values", cause="every program reads elements 0 to 255"
+)
+def reads_the_first_block_in_every_program(x):
+    return copy(first_block_kernel, x, x.stride(0))
+
+
+# Python and Triton mixed up
+
+
+@triton.jit
+def range_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + range(BLOCK)
+    tl.store(out_ptr + offs, tl.load(x_ptr + offs), mask=offs < n)
+
+
+@wrong("scale_add", reason="compiler", cause="tl.arange(0, BLOCK)")
+def counts_with_range(x, y, alpha):
+    return launch(range_kernel, x, y, alpha)
+
+
+@triton.jit
+def pointer_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK: tl.constexpr):
+    offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n).to(tl.float32)
+    tl.store(out_ptr + offs, alpha * x + (y_ptr + offs).to(tl.float32), mask=offs < n)
+
+
+@wrong("scale_add", reason="compiler", cause="tl.load(pointer) gives what lies there")
+def adds_a_pointer(x, y, alpha):
+    return launch(pointer_kernel, x, y, alpha)
+
+
+def plain_kernel(x_ptr, y_ptr, out_ptr, n, alpha, BLOCK):
+    tl.store(out_ptr, tl.load(x_ptr))
+
+
+@wrong("scale_add", reason="error", cause="has no `@triton.jit`")
+def forgets_the_decorator(x, y, alpha):
+    return launch(plain_kernel, x, y, alpha)
+
+
+@wrong("strided_copy", reason="compiler", cause="pass x.stride(0)")
+def passes_all_strides(x):
+    return copy(right.strided_copy_kernel, x, x.stride())
+
+
+@wrong("row_add", reason="error", cause="`*x.stride()` one for each axis")
+def passes_the_strides_as_one(x, row):
+    return add_row(right.row_add_kernel, x, row, (x.stride(), row.stride(0)))
+
+
+@triton.jit
+def row_add_two_axes_kernel(
+    x_ptr, row_ptr, out_ptr, M, N, stride_xm, stride_xn, stride_row,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+):  # fmt: skip
+    offs_m = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    offs_n = tl.program_id(1).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
+    mask = (offs_m < M)[:, None] & (offs_n < N)[None, :]
+    row = tl.load(row_ptr + offs_n * stride_row, mask=mask).to(tl.float32)
+    out_ptrs = out_ptr + offs_m[:, None] * N + offs_n[None, :]
+    tl.store(out_ptrs, row[None, :], mask=mask)
+
+
+@wrong("row_add", reason="compiler", cause="for a row its axis's, mask_n")
+def masks_a_row_with_two_axes(x, row):
+    return add_row(row_add_two_axes_kernel, x, row, (*x.stride(), row.stride(0)))
 
 
 # What only large or fine inputs show

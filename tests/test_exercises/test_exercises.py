@@ -10,8 +10,9 @@ import pytest
 
 from lab import notebook
 from lab.check import judge
+from lab.check.question import Question, excess_of, pose, thawed, widened
 from lab.generate import ANSWER, BLANK, answers_of, blank_form, solved_form
-from lab.task import Exercise, WrongAnswer, exercises, find_exercise, find_task, wrong_answers
+from lab.task import Exercise, Mistake, WrongAnswer, exercises, find_exercise, find_task, mistakes_of, wrong_answers
 from tile.new import is_draft
 
 ROOT = Path(__file__).parents[2]
@@ -69,10 +70,30 @@ def test_the_unsolved_task_names_its_blank(task: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("answer", WRONG, ids=lambda answer: f"{answer.task}-{answer.function.__name__}")
-def test_a_wrong_answer_is_rejected_for_its_reason(answer: WrongAnswer):
+def test_a_wrong_answer_is_rejected_for_its_reason_and_with_its_cause(answer: WrongAnswer):
     verdict = judge(answer.task, answer.function)
     assert not verdict.passed
     assert verdict.reason == answer.reason, verdict.message
+    assert answer.cause in verdict.cause, str(verdict)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_known_mistake_changes_what_comes_out(task: str):
+    found = find_task(task)
+    questions = [pose(found, case, 0) for case in found.cases]
+    for mistake in mistakes_of(found):
+        assert any(differs(mistake, question) for question in questions), mistake.words
+
+
+def differs(mistake: Mistake, question: Question) -> bool:
+    """Return whether a mistake gives another result than the reference; not where it cannot take the inputs."""
+    block = {"block": 16} if mistake.takes_block else {}
+    try:
+        made = mistake.formula(*map(widened, thawed(question.inputs)), **block)
+    except Exception:
+        return False
+    pairs = zip(question.expected, made if question.several else [made], strict=True)
+    return any((excess_of(expected, value.to(expected.value.dtype)) != 0).any() for expected, value in pairs)
 
 
 @pytest.mark.parametrize("one", EXERCISES, ids=lambda one: one.stem)

@@ -4,8 +4,12 @@ import pytest
 
 from lab.check import judge
 from lab.device import ON_CPU
-from lab.task import exercises, find_task, wrong_answers
+from lab.task import find_task
+from solutions import vector_add as right
 from tests.test_lab.edited import edited
+
+import triton  # isort: skip
+import triton.language as tl  # isort: skip
 
 pytestmark = pytest.mark.skipif(not ON_CPU, reason="causes are told from the trace")
 
@@ -17,7 +21,7 @@ ADVICE = [
     ("scale_add", "offs < n", "offs >= 0", "out-of-bounds", "false for every offset past the end"),
     ("scale_add", "offs < n", "offs < n - 1", "not-written", "one element early"),
     ("scale_add", "mask = offs", "mask = off", "compiler", "misspelt"),
-    ("scale_add", "x.numel()", "x.nume()", "error", "mend it"),
+    ("scale_add", "x.numel()", "x.nume()", "error", "is `nume` misspelt?"),
     ("scale_add", "scale_add_kernel[(triton.cdiv(n, 256),)](", "scale_add_kernel(", "error", "mend it"),
     ("three_way_add", "triton.cdiv(n, BLOCK)", "n // BLOCK", "not-written", "rounds up"),
     ("three_way_add", "triton.cdiv(n, BLOCK)", "n", "idle-programs", "for each block"),
@@ -27,8 +31,14 @@ ADVICE = [
     ("strided_copy", "n = x.numel()", "x, n = x.contiguous(), x.numel()", "torch", "the kernel is to do this"),
     ("row_add", "program_id(1)", "program_id(0)", "not-written", "of each axis"),
     ("row_add", "mask_m[:, None] & mask_n[None, :]", "mask_m & mask_n", "compiler", "`[:, None]` makes a column"),
-    ("clamped_add", "tl.minimum(tl.maximum(x + y, low), high)", "tl.maximum(x + y, low)", "wrong-values", "follow one"),
-    ("clamped_add", "offs * stride_y", "offs * stride_x", "wrong-values", "use every stride"),
+    (
+        "clamped_add",
+        "tl.minimum(tl.maximum(x + y, low), high)",
+        "tl.maximum(x + y, low)",
+        "wrong-values",
+        "`high` limits nothing",
+    ),
+    ("clamped_add", "offs * stride_y", "offs * stride_x", "wrong-values", "`y` is read with the strides of `x`, [2]"),
     ("clamped_add", "BLOCK=256", "BLOCK=300", "compiler", "power of two"),
     ("clamped_add", "tl.minimum(tl.maximum(x + y, low), high)", "torch.clamp(x + y, low, high)", "compiler", "host"),
 ]
@@ -64,29 +74,3 @@ def test_the_case_shown_has_more_than_one_element_where_it_can(tmp_path):
 )
 def test_what_is_an_instruction_is_called_one(tmp_path, before, after, label):
     assert judge("scale_add", edited(tmp_path, "scale_add", before, after)).advice[0].startswith(label)
-
-
-# function of solutions/wrong → words of the cause
-CAUSES = {
-    "swaps_the_limits": "every element is -1.5, which is `low`",
-    "multiplies_with_the_mask": "it is finite when `x` is: 0 times NaN or inf is NaN",
-    "returns_floats": "`dtype=torch.int32`, which no input has here",
-    "forgets_the_loop": "of `a` were read by no program, and the result depends on them",
-    "pads_with_zero": "does the 0 of a masked lane win?",
-    "hides_the_future_too_late": "here `x` reaches 500, and something overflows",
-    "sums_plain_powers": "`tl.exp` is inf above 88.7",
-    "subtracts_infinity_from_infinity": "0 is right there whatever the inputs hold",
-    "starts_from_minus_infinity": "whole rows are NaN, and others are not",
-    "rounds_to_the_dtype_of_the_queries": "`dtype=torch.float32`, which no input has here",
-    "returns_one_of_two": "the task returns 2 tensors, in this order: here float32 [1, 16] and float32 [1]",
-    "forgets_the_gradient": "`grad` is loaded by no program",
-}
-
-
-@pytest.mark.parametrize("name", CAUSES)
-def test_the_cause_of_a_wrong_answer_is_told(name):
-    answers = [answer for one in exercises() for answer in wrong_answers(one.stem) if answer.function.__name__ == name]
-    for answer in answers:
-        verdict = judge(answer.task, answer.function)
-        assert CAUSES[name].lower() in verdict.cause.lower(), str(verdict)
-    assert answers

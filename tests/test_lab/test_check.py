@@ -17,13 +17,15 @@ import torch
 from lab import check as checking
 from lab import compiler
 from lab.check import judge
-from lab.check.diagnose import ALMOST_RIGHT, guess_by_place, guess_flat, guess_input, guess_transposed, guess_twin
+from lab.check.diagnose import guess_by_place, guess_input, guess_transposed
 from lab.check.executor import TimedOut, executor_for
 from lab.check.finding import Finding
+from lab.check.hypotheses import explains, guess_mistake, other_inputs, other_layouts
 from lab.check.inputs import LiveInputs, freeze
 from lab.check.question import excess_of, expect, pose
+from lab.check.rerun import ALMOST_RIGHT
 from lab.check.runner import Evidence, HostWatch, Result
-from lab.check.verdict import Verdict, most_telling
+from lab.check.verdict import Verdict, in_common, most_telling
 from lab.device import DEVICE, ON_CPU
 from lab.task import Case, Task
 
@@ -634,7 +636,7 @@ def test_a_program_that_is_right_for_a_reason_is_a_clue():
         return out
 
     verdict = judge(one_case(lambda x: x.clone(), lambda g: (randn(g, 4 * BLOCK),)), answer)
-    assert "only program 0 is right" in verdict.cause
+    assert "every program reads elements 0 to 31 along axis 0 of `x`" in verdict.cause
 
 
 @on_cpu
@@ -1027,7 +1029,7 @@ CAUSES = {  # reference, inputs, answer → words of the cause, and words that w
         lambda g: (-20 - randn(g, 40).abs(),),
         elementwise(softplus_as_it_stands_kernel),
         "",
-        "does the kernel use what it loads?",
+        "does the kernel use what it loads",
     ),
     "every element is too small to stand one place beside": (
         lambda x: x.exp().log1p(),
@@ -1040,7 +1042,7 @@ CAUSES = {  # reference, inputs, answer → words of the cause, and words that w
         lambda x: x.exp(),
         lambda g: (randn(g, 40),),
         elementwise(uses_nothing_kernel),
-        "the result is 0 everywhere: does the kernel use what it loads?",
+        "the result is 0 everywhere, whatever the inputs hold",
         "is missing",
     ),
     "a masked lane is the largest": (
@@ -1048,7 +1050,7 @@ CAUSES = {  # reference, inputs, answer → words of the cause, and words that w
         lambda g: (-randn(g, 3, 20).abs(),),
         by_rows(largest_or_zero_kernel),
         "does the 0 of a masked lane win?",
-        "does the kernel use what it loads?",
+        "does the kernel use what it loads",
     ),
 }
 
@@ -1059,7 +1061,97 @@ def test_a_cause_is_told_where_evidence_supports_it(name):
     reference, make, answer, words, false_words = CAUSES[name]
     verdict = judge(one_case(reference, make), answer)
     assert verdict.reason in ("wrong-values", "not-finite")
-    assert words in verdict.cause and false_words not in verdict.cause, str(verdict)
+    told = f"{verdict.cause} {verdict.known}"
+    assert words in told and false_words not in told, str(verdict)
+
+
+@triton.jit
+def every_fault_kernel(x_ptr, out_ptr, n, FAULT: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    out = tl.exp(x)
+    if FAULT == "another formula that is close":
+        out = out * (1 + 0.001 * x)
+    elif FAULT == "few digits":
+        out = out.to(tl.bfloat16).to(tl.float32)
+    elif FAULT == "another way above a limit":
+        out = tl.where(x > 1, 1.1 * out, out)
+    elif FAULT == "an error that grows":
+        out = out * (1 + tl.where(x > 0, 2e-5 * x, 0.0))
+    elif FAULT == "the wrong sign":
+        out = -out
+    elif FAULT == "half":
+        out = 0.5 * out
+    elif FAULT == "a sum that looks like a factor":
+        out = 1.04 * out + 0.01 * tl.where(offs % 2 == 0, out, 0.0)
+    elif FAULT == "0 below 0":
+        out = tl.where(x > 100, out, 0.0)
+    tl.store(out_ptr + offs, out, mask=offs < n)
+
+
+FAULTS = {  # what is wrong → words of the cause, "" where none is known
+    "another formula that is close": "",
+    "few digits": ALMOST_RIGHT,
+    "another way above a limit": "what is wrong is where `x` is 1",
+    "an error that grows": "",
+    "the wrong sign": "every element has the wrong sign",
+    "half": "every element is 0.5 times what it should be",
+    "a sum that looks like a factor": "",
+    "0 below 0": "the result is 0 everywhere, whatever the inputs hold",
+}
+
+
+@on_cpu
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_values_is_told_from_others_like_it(fault):
+    def answer(x):
+        out = torch.empty_like(x)
+        every_fault_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, out, x.numel(), fault, BLOCK=BLOCK)
+        return out
+
+    verdict = judge(one_case(lambda x: x.exp(), lambda g: (2 * randn(g, 100),)), answer)
+    assert verdict.reason == "wrong-values"
+    assert verdict.cause.startswith(FAULTS[fault]) and bool(verdict.cause) == bool(FAULTS[fault]), str(verdict)
+
+
+def test_nan_alone_explains_nothing():
+    nan = torch.full((6,), float("nan"))
+    some = torch.tensor([1.0, 2.0, float("nan"), 4.0, float("nan"), 6.0])
+    right = torch.arange(1.0, 7.0)
+    expected = expect(right, right.double(), 2 * right.double())
+    assert not explains(nan.double(), expected, nan)
+    assert not explains(some.double(), expected, some)  # what is finite is right
+    assert explains(-some.double(), expected, -some)
+
+
+def test_a_case_in_which_all_is_alike_is_not_shown_first():
+    def questions(*makes):
+        return [pose(one_case(lambda x: x.clone(), make), Case("", make), 0) for make in makes]
+
+    def told(*makes):
+        findings = [Finding("wrong-values", str(i), "", diagnose=lambda: "a cause") for i in range(len(makes))]
+        return most_telling(list(zip(questions(*makes), findings, strict=True)))[0].message
+
+    constant, single, narrow, clear = (
+        lambda g: (torch.ones(4, 4, device=DEVICE),),
+        lambda g: (randn(g, 1, 4),),
+        lambda g: (randn(g, 4, 4, dtype=torch.bfloat16),),
+        lambda g: (randn(g, 4, 4),),
+    )
+    assert told(constant, single, narrow, clear) == "3"
+    assert told(constant, single, narrow) == "2"
+
+
+def test_what_the_cases_that_fail_have_in_common_is_known():
+    def cases(*shapes, dtype=torch.float32):
+        makes = [lambda g, shape=shape: (randn(g, *shape, dtype=dtype),) for shape in shapes]
+        return [pose(one_case(lambda x: x.sum(1), make), Case("", make), 0) for make in makes]
+
+    short, long = cases((3, 20), (5, 32)), cases((3, 33), (4, 100))
+    assert in_common(long, short).startswith("every case in which axis 1 of `x` has up to 32 elements passes")
+    assert in_common(long, cases((3, 50))) == ""
+    narrow = cases((3, 20), (5, 32), dtype=torch.bfloat16)
+    assert in_common(narrow, short) == "all cases of bfloat16 fail, and all others pass."
 
 
 @on_cpu
@@ -1206,7 +1298,6 @@ PLACES = {  # the program of each element, whether it is wrong, and what that te
     "only program 0 is right": ([0, 0, 1, 1, 2, 2], [0, 0, 1, 1, 1, 1]),
     "only the last program is wrong": ([0, 0, 1, 1, 2, 2], [0, 0, 0, 0, 1, 1]),
     "only the first element of each program": ([0, 0, 1, 1, 2, 2], [1, 0, 1, 0, 1, 0]),
-    "everything from element 3 on": ([0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]),
 }
 
 
@@ -1234,6 +1325,10 @@ def test_one_element_a_program_is_clue_enough_if_it_is_right():
     assert guess_by_place(expected, result, np.array([True, True, True, True])) == ""
 
 
+def guess_flat(question, expected, actual):
+    return guess_mistake(question, expected, actual, (other_layouts,))
+
+
 def twins(generator):
     x = randn(generator, 8)
     return x, x.clone()
@@ -1258,7 +1353,7 @@ def strangers(generator):
 def test_an_input_is_named_for_another_only_if_that_explains_the_answer(reference, make, answer, guess):
     question = pose(one_case(reference, make), Case("", make), 0)
     actual = answer(*LiveInputs(question.inputs).arguments).cpu()
-    assert guess_twin(question, question.expected[-1], actual) == guess
+    assert guess_mistake(question, question.expected[-1], actual, (other_inputs,)) == guess
 
 
 @pytest.mark.parametrize("guess", [guess_flat, guess_input, guess_transposed])
