@@ -668,7 +668,7 @@ def takes_the_maximum_of_the_last_block(x):
 
 
 @wrong("log_sum_exp", reason="not-finite")
-def subtracts_infinity_from_infinity(x):
+def begins_with_minus_infinity(x):
     out = torch.empty(len(x), dtype=x.dtype, device=x.device)
     log_sum_exp_top_kernel[(len(x),)](
         x, out, x.shape[1], x.stride(0), BLOCK=128, RUNNING=True
