@@ -5,11 +5,7 @@ import pytest
 from lab.check import judge
 from lab.device import ON_CPU
 from lab.task import find_task
-from solutions import vector_add as right
 from tests.test_lab.edited import edited
-
-import triton  # isort: skip
-import triton.language as tl  # isort: skip
 
 pytestmark = pytest.mark.skipif(not ON_CPU, reason="causes are told from the trace")
 
