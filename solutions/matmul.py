@@ -41,8 +41,8 @@ TASKS: dict[str, Task] = {}
 
 
 def fractions(generator, *shape, dtype=torch.float32):
-    """Return fractions between -2 and 2, quarters for 16 bits: sums of hundreds of their
-    products are exact in float32, in any order. TF32 holds them, bf16 does not.
+    """Return fractions between -2 and 2, quarters for 16 bits: sums of hundreds of
+    their products are exact in float32, in any order. TF32 holds them, bf16 does not.
     """
     parts = 256 if dtype == torch.float32 else 4
     whole = torch.randint(
