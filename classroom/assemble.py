@@ -1,17 +1,17 @@
 """Put the answers of whatever a student handed in into the teacher's own notebook, which can be trusted.
 
-Only answers are taken, by cell id, and the definitions they need from cells the student added; outputs, tags, metadata
-and checks are the teacher's. Whatever the bytes are, this returns, and tells what it found.
+Only answers are taken, found as `tile update` finds them, and the definitions they need from cells the student added;
+outputs, tags, metadata and checks are the teacher's. Whatever the bytes are, this returns, and tells what it found.
 """
 
 import ast
 import copy
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lab.generate import ANSWER, CHECK
+from lab.answers import Answer, Cell, definitions, find_answers, identity, read_cells, statements
+from lab.generate import ANSWER, CHECK, put_answers
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -30,134 +30,64 @@ class Assembly:
     findings: list[str] = field(default_factory=list)
 
 
-@dataclass
-class Cell:
-    """What may be of use in a student's cell."""
-
-    source: str
-    kind: str
-    ids: list[str]  # its own first, then where other programs keep it
-
-
 def assemble(data: bytes, template: "NotebookNode") -> Assembly:
     """Return the template with the answers of a notebook file put in. Never raises, whatever the bytes."""
     assembly = Assembly(copy.deepcopy(template))
-    cells = read_cells(data, assembly.findings)
-    answers = [cell for cell in assembly.notebook.cells if cell.id.endswith(ANSWER)]
-    others: list[Cell] = list(cells)
-    for target in answers:
-        found = find_answer(target, cells, assembly.findings)
-        if found is None:
-            continue
-        target.source = found.source
-        assembly.answers[target.id.removesuffix(ANSWER)] = found.source
-        others = [cell for cell in others if cell is not found and target.id not in cell.ids]
+    cells = read_submission(data, assembly.findings)
+    found = find_answers(cells, template)
+    assembly.answers = {task: answer.source for task, answer in found.items()}
+    put_answers(assembly.notebook, assembly.answers)
+    known = {cell.id: cell for cell in template.cells}
+    for task in (name.removesuffix(ANSWER) for name in known if name.endswith(ANSWER)):
+        marked = {cell for cell in cells if identity(cell, known) == task + ANSWER}
+        assembly.findings += about_answer(task, found.get(task), marked)
     if cells:
-        compare_others(template, cells, assembly.findings)
-        add_definitions(assembly, template, others)
+        compare_others(template, cells, found, assembly.findings)
+        used = {cell for answer in found.values() for cell in answer.cells}
+        add_definitions(assembly, template, [cell for cell in cells if cell not in used])
     return assembly
 
 
-# Reading
-
-
-def read_cells(data: bytes, findings: list[str]) -> list[Cell]:
-    """Return the cells of a notebook file, as far as it is one."""
+def read_submission(data: bytes, findings: list[str]) -> list[Cell]:
+    """Return the cells of a notebook file, as far as it is one, and none that are far longer than any person's."""
     if len(data) > LARGEST:
         findings.append(f"The file is larger than {LARGEST >> 20} MiB and was not read.")
         return []
-    if not data.strip():
-        findings.append("The file is empty." if data else "There is no file, or it is empty.")
-        return []
-    try:
-        content = json.loads(decode(data, findings))
-    except (ValueError, RecursionError, MemoryError) as error:
-        findings.append(f"The file is no notebook: {str(error)[:100]}.")
-        return []
-    cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list):
-        findings.append("The file is JSON, but no notebook of nbformat 4: it has no list of cells.")
-        return []
-    language = language_of(content)
-    if language not in ("python", ""):
-        findings.append(f"Its language was set to {language[:40]!r}; it was graded as Python.")
-    return [cell for cell in map(read_cell, cells) if cell is not None]
+    return [cell for cell in read_cells(data, findings) if len(cell.source) <= LONGEST]
 
 
-def decode(data: bytes, findings: list[str]) -> str:
-    """Return the text of a file in UTF-8, or in what else editors write. Raises ValueError."""
-    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError:
-        encoding, text = "latin-1", data.decode("latin-1")
-    if encoding != "utf-8-sig":
-        findings.append(f"The file is encoded as {encoding}, not UTF-8.")
-    return text
+# What to tell
 
 
-def language_of(content: dict) -> str:
-    """Return the language that a notebook's metadata name, in lower case; "" where they name none."""
-    metadata = content.get("metadata")
-    parts = [metadata.get(key) for key in ("kernelspec", "language_info")] if isinstance(metadata, dict) else []
-    names = [part.get("language") or part.get("name") for part in parts if isinstance(part, dict)]
-    return next((str(name).lower() for name in names if name and str(name).lower() != "python3"), "")
+def about_answer(task: str, answer: Answer | None, marked: set[Cell]) -> Iterator[str]:
+    """Yield the findings about the answer that was found to a task; `marked` are the cells that say they hold it."""
+    if answer is None:
+        yield f"The answer cell of `{task}` is missing."
+        return
+    if not any(cell in marked for cell in answer.cells):
+        yield f"The answer cell of `{task}` was renamed; the cell that defines `{task}` was graded."
+    if len(answer.cells) > 1:
+        yield f"The answer to `{task}` stands in {len(answer.cells)} cells; they were graded together."
+    elif len({cell.source for cell in marked}) > 1:
+        yield f"There are {len(marked)} answer cells of `{task}`; the last that was changed was graded."
+    if any(cell.kind != "code" for cell in answer.cells):
+        yield f"The answer cell of `{task}` was no longer a code cell; it was graded as one."
 
 
-def read_cell(cell: object) -> Cell | None:
-    """Return what is of use in one entry of a notebook's list of cells, None where nothing is."""
-    if not isinstance(cell, dict):
-        return None
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        source = "".join(line for line in source if isinstance(line, str))
-    if not isinstance(source, str) or len(source) > LONGEST:
-        return None
-    source = source.encode("utf-8", "replace").decode()  # half of a surrogate pair is JSON, but no text
-    metadata = cell.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    task = metadata.get("task")
-    ids = [cell.get("id"), metadata.get("id"), f"{task}{ANSWER}" if task else None]
-    return Cell(source, str(cell.get("cell_type")), [name for name in ids if isinstance(name, str)])
-
-
-# Choosing
-
-
-def find_answer(target: "NotebookNode", cells: list[Cell], findings: list[str]) -> Cell | None:
-    """Return the student's cell for an answer cell of the template: by its id, else by the function it defines."""
-    task = target.id.removesuffix(ANSWER)
-    by_id = [cell for cell in cells if target.id in cell.ids[:1]]
-    candidates = by_id or [cell for cell in cells if target.id in cell.ids]
-    if not candidates:
-        candidates = [cell for cell in cells if f"def {task}(" in cell.source and cell.kind == "code"]
-        if candidates:
-            findings.append(f"The answer cell of `{task}` was renamed; the cell that defines `{task}` was graded.")
-    if not candidates:
-        findings.append(f"The answer cell of `{task}` is missing.")
-        return None
-    changed = [cell for cell in candidates if cell.source.strip() != target.source.strip()]
-    if len({cell.source for cell in candidates}) > 1:
-        findings.append(f"There are {len(candidates)} answer cells of `{task}`; the last that was changed was graded.")
-    chosen = (changed or candidates)[-1]
-    if chosen.kind != "code":
-        findings.append(f"The answer cell of `{task}` was no longer a code cell; it was graded as one.")
-    return chosen
-
-
-def compare_others(template: "NotebookNode", cells: list[Cell], findings: list[str]) -> None:
+def compare_others(
+    template: "NotebookNode", cells: list[Cell], answers: dict[str, Answer], findings: list[str]
+) -> None:
     """Tell of checks that are missing or changed, and of answers in another order: none of it matters to the marks."""
     by_id = {name: cell for cell in reversed(cells) for name in cell.ids[:1]}
+    lines = {line.strip() for cell in cells if cell.kind == "code" for line in cell.source.splitlines()}
     for check in (cell for cell in template.cells if cell.id.endswith(CHECK)):
-        own = by_id.get(check.id)
         task = check.id.removesuffix(CHECK)
-        if own is None:
-            findings.append(f"The check of `{task}` was removed; the teacher's was run.")
-        elif own.kind != "code" or own.source.strip() != check.source.strip():
-            findings.append(f"The check of `{task}` was changed; the teacher's was run.")
-    wanted = [cell.id for cell in template.cells if cell.id.endswith(ANSWER) and cell.id in by_id]
-    given = [name for cell in cells for name in cell.ids[:1] if name in wanted]
-    if wanted and list(dict.fromkeys(given)) != wanted:
+        if check.source.strip() in lines:
+            continue
+        happened = "changed" if check.id in by_id else "removed"
+        findings.append(f"The check of `{task}` was {happened}; the teacher's was run.")
+    places = [answer.cells[0].number for answer in answers.values()]
+    if places != sorted(places):
         findings.append("The answers stood in another order; they were graded in the order of the hand-out.")
 
 
@@ -176,35 +106,6 @@ def add_definitions(assembly: Assembly, template: "NotebookNode", others: list[C
             insert_before(assembly.notebook, task, "\n\n\n".join(dict.fromkeys(needed.values())))
             names = ", ".join(f"`{name}`" for name in needed)
             assembly.findings.append(f"`{task}` uses {names}, which another cell defines; that was taken along.")
-
-
-def definitions(source: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of what a cell imports, defines or sets at its top level; nothing for what is no Python."""
-    for statement in statements(source):
-        text = text_of(source, statement)
-        if isinstance(statement, (ast.Import, ast.ImportFrom)):
-            for alias in statement.names:
-                yield (alias.asname or alias.name).split(".")[0], text
-        elif isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
-            yield statement.name, text
-        elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
-            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for node in (node for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)):
-                yield node.id, text
-
-
-def statements(source: str) -> list[ast.stmt]:
-    try:
-        return ast.parse(source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-
-
-def text_of(source: str, statement: ast.stmt) -> str:
-    """Return a statement's text with its decorators."""
-    decorators = getattr(statement, "decorator_list", [])
-    first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
-    return "\n".join(source.splitlines()[first - 1 : statement.end_lineno])
 
 
 def needed_by(answer: str, offered: dict[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""From a solution to the notebook a learner fills in, and from that notebook to the answers in it.
+"""From a solution to the notebook a learner fills in.
 
 Answer cells carry `task="…"` in their marker, and `# blank: form` at the end of a line that becomes a blank, or above a
 statement that does; what has a bare `# blank:` vanishes. Cells tagged `spec` stay out of the notebook.
@@ -6,7 +6,6 @@ statement that does; what has a bare `# blank:` vanishes. Cells tagged `spec` st
 
 import ast
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import notebook as notebooks
@@ -167,16 +166,11 @@ def generate(exercise: Exercise, report: Callable[[int, int], None] | None = Non
     return True
 
 
-# What a learner has written
-
-
-def read_answers(path: Path) -> dict[str, str]:
-    """Return task → source of each answer cell of an exercise. Raises NotebookError for a damaged file."""
-    return answers_of(notebooks.read(path))
+# The course's own answer cells
 
 
 def answers_of(notebook: "NotebookNode") -> dict[str, str]:
-    """Return task → source of each answer cell."""
+    """Return task → source of each answer cell, by cell id; in a learner's notebook `lab.answers` finds them."""
     return {cell.id.removesuffix(ANSWER): cell.source for cell in notebook.cells if cell.get("id", "").endswith(ANSWER)}
 
 

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -41,7 +42,7 @@ def in_notebook() -> bool:
 def read(path: Path) -> "NotebookNode":
     """Return the notebook at `path`. Raises NotebookError for a file that is missing or no notebook."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors on Windows put a mark in front
     except UnicodeDecodeError as error:
         raise damaged(path, error) from None
     except OSError as error:
@@ -54,8 +55,12 @@ def parse(text: str, path: Path) -> "NotebookNode":
     import nbformat
 
     try:
-        notebook = nbformat.reads(text, as_version=4)
-        nbformat.validate(notebook)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of ids that are missing or doubled, which nbformat mends
+            notebook = nbformat.reads(text, as_version=4)
+            if any("id" in cell for cell in notebook.cells):  # some editors name a format that has none
+                notebook.nbformat_minor = max(notebook.nbformat_minor, 5)
+            nbformat.validate(notebook)
     except (ValueError, TypeError, AttributeError, RecursionError, nbformat.ValidationError) as error:
         raise damaged(path, error) from None
     return notebook

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab import notebook as notebooks
-from lab.generate import answers_of, blank_form, is_withheld, put_answers, read_script, solved_source
+from lab.answers import cells_of, find_answers
+from lab.generate import ANSWER, CHECK, answers_of, blank_form, is_withheld, read_script, solved_source
 from lab.notebook import ROOT, CourseError, back_up, replace, state_folder
 from lab.task import Card, Exercise, command, exercises, find_card, find_exercise, matching, spelt, without_path
 
@@ -135,17 +136,35 @@ def reset(name: str) -> None:
     fresh = blank_form(exercise)
     if meant and exercise.path.exists():
         notebook = read_to_change(exercise)
-        if put_answers(notebook, {meant: answers_of(fresh)[meant]}):
-            raise CourseError(
-                f"{exercise.path} has lost the answer cell of `{meant}`. {spelt('reset', exercise.name)} restores "
-                "every cell, and keeps what you wrote in a backup."
-            )
+        blank_answer(notebook, meant, exercise, fresh)
         fresh = notebook
     backup = replace(exercise.path, notebooks.text_of(fresh))
     print(f"{meant or exercise.name} is blank again in {exercise.path.relative_to(ROOT)}.")
     if backup:
         print(f"What you had written is kept in {backup}")
     print("Is the notebook open in JupyterLab? Then choose File → Reload Notebook from Disk.")
+
+
+def blank_answer(notebook: "NotebookNode", task: str, exercise: Exercise, fresh: "NotebookNode") -> None:
+    """Put the blanks of one task into a learner's notebook. Raises CourseError where its cell is gone or shared."""
+    found = find_answers(cells_of(notebook.cells), fresh)
+    advice = f"{spelt('reset', exercise.name)} restores every cell, and keeps what you wrote in a backup."
+    if task not in found:
+        raise CourseError(f"{exercise.path} has lost the answer cell of `{task}`. {advice}")
+    first, *more = (cell.number for cell in found[task].cells)
+    for other, answer in found.items():
+        if other != task and {first, *more} & {cell.number for cell in answer.cells}:
+            raise CourseError(f"The answers to `{task}` and `{other}` stand in one cell of {exercise.path}. {advice}")
+    course = {cell.id: cell for cell in fresh.cells}
+    blank, check, old = course[task + ANSWER], course[task + CHECK].source, notebook.cells[first]
+    if check in old.source.splitlines():
+        blank.source += f"\n\n\n{check}"
+    blank.id = old.get("id")
+    if blank.id is None:  # a notebook of an older format
+        del blank["id"]
+    notebook.cells[first] = blank
+    for number in sorted(more, reverse=True):
+        del notebook.cells[number]
 
 
 def read_to_change(exercise: Exercise) -> "NotebookNode":

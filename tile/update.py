@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 from lab import notebook
-from lab.generate import answers_of, put_answers, read_answers
+from lab.answers import read_cells
+from lab.generate import put_answers
 from lab.notebook import ROOT, CourseError, back_up
 from lab.task import exercises
 from lab.words import text_of
+from tile.carry import Written, put_own, written_in
 
 SECONDS = 300  # a fetch over a slow link
 ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_NAMESPACE")
@@ -65,7 +67,7 @@ def names(*arguments: str) -> list[str]:
 
 
 def update() -> None:
-    """Fetch the newest version of the course and put the learner's answers into it, by cell id.
+    """Fetch the newest version of the course and put what the learner wrote into it.
 
     Chapters and exercises that were changed here are backed up first. Raises CourseError, with every file as it was,
     when the new version cannot be taken.
@@ -78,14 +80,14 @@ def update() -> None:
         return
     changed = changed_notebooks()
     backups = {path: back_up(path) for path in changed if path.exists()}
-    answers = written_answers(changed)
+    mine = written(changed, backups)
     requirements = requirements_text()
     before = Before(changed, backups)
     try:
         if changed:
             git("checkout", "HEAD", "--", *map(str, changed))
         git("merge", "--ff-only", "--quiet", "@{upstream}")
-        told = put_back(answers)
+        told = put_back(mine)
     except BaseException as error:
         state = before.restore()
         if isinstance(error, (GitError, OSError)):
@@ -245,7 +247,7 @@ def copy_over(source: Path, target: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-# The learner's answers
+# What the learner wrote
 
 
 def changed_notebooks() -> list[Path]:
@@ -253,38 +255,52 @@ def changed_notebooks() -> list[Path]:
     return [ROOT / name for name in names("--diff-filter=a", "HEAD", "--", "exercises", "notebooks")]
 
 
-def written_answers(changed: list[Path]) -> dict[str, str]:
-    """Return task → answer for every answer cell that the learner changed; a damaged notebook has none to give."""
-    answers = {}
+def written(changed: list[Path], backups: dict[Path, Path]) -> list[Written]:
+    """Return what the learner wrote in each exercise. Says which cannot be read, and where they are kept."""
+    found = []
     for path in changed:
         if path.parent.name != "exercises" or not path.exists():
             continue
-        try:
-            mine = read_answers(path)
-        except notebook.NotebookError as error:
-            print(f"{error} It is kept in the backups, and the new version takes its place.", file=sys.stderr)
-            continue
-        blank = notebook.parse(git("show", f"HEAD:./{path.relative_to(ROOT).as_posix()}"), path)
-        original = answers_of(blank)
-        answers |= {task: source for task, source in mine.items() if source != original.get(task)}
-    return answers
+        findings: list[str] = []
+        cells = read_cells(path.read_bytes(), findings)
+        name = path.relative_to(ROOT).as_posix()
+        if cells:
+            blank = notebook.parse(git("show", f"HEAD:./{name}"), path)
+            found.append(written_in(cells, blank, path.stem.partition("_")[2]))
+        else:
+            print(
+                f"No answer could be taken from {name}. {' '.join(findings) or 'It has no cells.'} It is kept in "
+                f"{backups[path]}, and the new version takes its place.",
+                file=sys.stderr,
+            )
+    return found
 
 
-def put_back(answers: dict[str, str]) -> list[str]:
-    """Put answers into the exercises of the new version. Return what became of each, a sentence an answer."""
-    told, left = [], dict(answers)
+def put_back(mine: list[Written]) -> list[str]:
+    """Put what the learner wrote into the exercises of the new version. Return what became of it, in sentences."""
+    told = []
+    left = {task: source for each in mine for task, source in each.answers.items()}
+    own = {each.stem: each.own for each in mine if each.own}
     for new in exercises():
-        mine = {card.name: left[card.name] for card in new.cards if card.name in left}
-        if not mine:
+        answers = {card.name: left.pop(card.name) for card in new.cards if card.name in left}
+        cells = own.pop(new.stem, [])
+        if not (answers or cells):
             continue
         fresh = notebook.read(new.path)
-        homeless = put_answers(fresh, mine)
+        homeless = put_answers(fresh, answers)
+        put_own(fresh, cells)
         notebook.write(new.path, fresh)
-        for task in mine.keys() - homeless:
-            told.append(f"Your answer to `{task}` is back in {new.path.relative_to(ROOT)}")
-            del left[task]
-    gone = (f"The new version has no task `{task}` any more; your answer to it is in the backup." for task in left)
-    return [*told, *gone]
+        left |= {task: answers[task] for task in homeless}
+        name = new.path.relative_to(ROOT)
+        told += [f"Your answer to `{task}` is back in {name}" for task in answers if task not in homeless]
+        told += [f"Your own cells are back in {name}"] * bool(cells)
+    missing = [task for each in mine for task in each.missing]
+    return [
+        *told,
+        *(f"No answer to `{task}` was found: its cell is gone. The new version has its blank." for task in missing),
+        *(f"The new version has no task `{task}` any more; your answer to it is in the backup." for task in left),
+        *(f"The new version has no exercise `{stem}` any more; your own cells are in the backup." for stem in own),
+    ]
 
 
 def requirements_text() -> str:

@@ -125,9 +125,10 @@ def test_of_duplicates_the_last_changed_counts():
     notebook = handed_in()
     first = cell(notebook, "scale_add-answer")
     blank = first | {"source": BLANK["scale_add"]}
-    notebook["cells"] += [first | {"source": "changed = True"}, blank]
+    second = SOLVED["scale_add"].replace("256", "512")
+    notebook["cells"] += [first | {"source": second}, blank]
     assembly = assembled(notebook)
-    assert assembly.answers["scale_add"] == "changed = True"
+    assert assembly.answers["scale_add"] == second
     assert any("3 answer cells of `scale_add`" in finding for finding in assembly.findings)
 
 

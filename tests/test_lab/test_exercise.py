@@ -10,7 +10,7 @@ import pytest
 
 from lab import generate, notebook, task
 from lab import progress as progress_module
-from lab.generate import blank_form, blank_source, put_answers, read_answers, read_script, solved_source
+from lab.generate import answers_of, blank_form, blank_source, put_answers, read_script, solved_source
 from lab.notebook import CourseError
 from lab.progress import hint, next_page, progress, record, reset, solution
 from lab.task import UnknownTask, exercises, find_card, find_exercise, find_task, spelt
@@ -93,7 +93,7 @@ def test_a_reset_by_another_spelling_is_of_that_task_alone(course: Path, name: s
     write_answer(path, TASK, "mine")
     write_answer(path, "row_add", "also mine")
     reset(name)
-    answers = read_answers(path)
+    answers = answers_of(notebook.read(path))
     assert answers["row_add"] == "also mine" and answers[TASK] != "mine"
 
 
@@ -250,13 +250,13 @@ def test_progress_that_cannot_be_saved_says_so_and_goes_on(course: Path, monkeyp
 
 def test_reset_of_a_task_leaves_the_others_alone(course: Path, capsys: pytest.CaptureFixture):
     path = course / "exercises" / "01_vector_add.ipynb"
-    blank = read_answers(path)
+    blank = answers_of(notebook.read(path))
     write_answer(path, TASK, "mine")
     write_answer(path, "row_add", "also mine")
     reset(TASK)
-    assert read_answers(path) == blank | {"row_add": "also mine"}
+    assert answers_of(notebook.read(path)) == blank | {"row_add": "also mine"}
     (backup,) = (course / ".tile" / "backups").rglob("*.ipynb")
-    assert read_answers(backup)[TASK] == "mine"
+    assert answers_of(notebook.read(backup))[TASK] == "mine"
     assert str(backup) in capsys.readouterr().out
 
 
@@ -278,7 +278,7 @@ def test_reset_without_a_backup_changes_nothing(course: Path, monkeypatch: pytes
     monkeypatch.setenv("TILE_STATE", str(course / "file"))
     with pytest.raises(CourseError, match="no backup could be made"):
         reset(STEM)
-    assert read_answers(path)[TASK] == "mine"
+    assert answers_of(notebook.read(path))[TASK] == "mine"
 
 
 def test_reset_on_a_read_only_disk_changes_nothing(course: Path, monkeypatch: pytest.MonkeyPatch):
@@ -291,4 +291,4 @@ def test_reset_on_a_read_only_disk_changes_nothing(course: Path, monkeypatch: py
     monkeypatch.setattr(notebook.os, "replace", refuse)
     with pytest.raises(CourseError, match="is as it was: Read-only file system"):
         reset(STEM)
-    assert read_answers(path)[TASK] == "mine"
+    assert answers_of(notebook.read(path))[TASK] == "mine"

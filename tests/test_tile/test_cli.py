@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
 from typer.testing import CliRunner
 
@@ -20,8 +21,8 @@ from classroom import console
 from classroom.gradebook import Gradebook
 from classroom.result import Result
 from lab import notebook
-from lab.generate import answers_of, put_answers, read_answers
-from lab.task import exercises, find_card
+from lab.generate import answers_of, blank_form, put_answers, solved_form
+from lab.task import exercises, find_card, find_exercise
 from tile import cli
 
 ROOT = Path(__file__).parents[2]
@@ -246,7 +247,7 @@ def test_update_brings_the_new_version_and_keeps_the_answers(courses: Courses):
     assert answers["scale_add"] == "mine = 1"
     assert answers["row_add"] == "a new blank = ____"
     (backup,) = courses.backups()
-    assert read_answers(backup)["scale_add"] == "mine = 1"
+    assert answers_of(notebook.read(backup))["scale_add"] == "mine = 1"
     assert "scale_add" in done.stdout
 
 
@@ -422,15 +423,72 @@ def test_a_disk_that_fills_up_on_the_way_leaves_every_file_as_it_was(
     assert answers_of(notebook.read(courses.mine / EXERCISE))["scale_add"] == "mine = 1"
 
 
-def test_update_replaces_a_damaged_exercise_and_keeps_it(courses: Courses):
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("{ damaged", "The file is no notebook"),
+        ('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}', "It has no cells."),
+        (
+            '{"worksheets": [], "metadata": {}, "nbformat": 3, "nbformat_minor": 0}',
+            "The file is a notebook of nbformat 3",
+        ),
+    ],
+)
+def test_update_replaces_an_exercise_without_answers_and_keeps_it(courses: Courses, text: str, words: str):
     courses.new_text()
-    (courses.mine / EXERCISE).write_text("{ damaged")
+    (courses.mine / EXERCISE).write_text(text)
     done = tile("update", course=courses.mine)
     assert done.returncode == 0, done.stderr
-    assert "damaged" in done.stderr
-    assert (courses.mine / EXERCISE).read_bytes() == (courses.published / EXERCISE).read_bytes()
     (backup,) = courses.backups()
-    assert backup.read_text() == "{ damaged"
+    assert f"No answer could be taken from {EXERCISE}. {words}" in done.stderr
+    assert f"It is kept in {backup}, and the new version takes its place." in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert (courses.mine / EXERCISE).read_bytes() == (courses.published / EXERCISE).read_bytes()
+    assert backup.read_text() == text
+
+
+def test_update_keeps_what_another_editor_wrote(courses: Courses):
+    """Colab's file: an older format, no ids, an answer that is gone, and a note."""
+    exercise = find_exercise("vector_add")
+    solved, blank = answers_of(solved_form(exercise)), answers_of(blank_form(exercise))
+    courses.change(courses.mine, "scale_add", solved["scale_add"])
+    content = json.loads((courses.mine / EXERCISE).read_text())
+    content["cells"] = [cell for cell in content["cells"] if cell["id"] != "row_add-answer"]
+    for number, cell in enumerate(content["cells"]):
+        cell["metadata"] = {"id": f"hT3kQz{number:06}"}
+        del cell["id"]
+    content["cells"].append({"cell_type": "markdown", "metadata": {}, "source": "My note"})
+    (courses.mine / EXERCISE).write_text(json.dumps(content | {"nbformat_minor": 0}))
+    courses.new_text()
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    now = notebook.read(courses.mine / EXERCISE)
+    assert answers_of(now) == blank | {"scale_add": solved["scale_add"]}
+    assert (now.cells[0].source, now.cells[-1].source) == ("# A better introduction", "My note")
+    (backup,) = courses.backups()
+    for sentence in (
+        f"Your answer to `scale_add` is back in {EXERCISE}",
+        f"Your own cells are back in {EXERCISE}",
+        "No answer to `row_add` was found: its cell is gone. The new version has its blank.",
+        f"What you had is also kept in {backup}",
+    ):
+        assert sentence in done.stdout.splitlines()
+
+
+def test_update_without_the_task_or_the_exercise_says_where_they_are(courses: Courses):
+    courses.change(courses.mine, "scale_add", "mine = 1")
+    content = notebook.read(courses.mine / EXERCISE)
+    content.cells.append(nbformat.v4.new_markdown_cell("My note"))
+    notebook.write(courses.mine / EXERCISE, content)
+    for path in (EXERCISE, Path("solutions/vector_add.py")):
+        (courses.published / path).unlink()
+    courses.publish("no vector add")
+    done = tile("update", course=courses.mine)
+    assert done.returncode == 0, done.stderr
+    assert "The new version has no task `scale_add` any more; your answer to it is in the backup." in done.stdout
+    assert "no exercise `vector_add` any more; your own cells are in the backup." in done.stdout
+    (backup,) = courses.backups()
+    assert f"What you had is also kept in {backup}" in done.stdout
 
 
 def test_update_installs_what_the_new_version_needs(courses: Courses):
