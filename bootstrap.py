@@ -12,10 +12,12 @@ import platform
 import re
 import runpy
 import shutil
+import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.parse
 import urllib.request
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
@@ -120,7 +122,7 @@ def answers(url, seconds=PROBE_SECONDS):
     replies = []
 
     def ask():
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(Exception):  # the address of a proxy may be anything
             replies.append(urllib.request.urlopen(url, timeout=seconds).status == 200)
 
     # A thread, because no time limit of urlopen covers looking up the name.
@@ -289,6 +291,9 @@ def explain_pip():
         return "The disk is full: make room (3 GB; 8.5 GB for the CUDA build of PyTorch), then run this again."
     if "CERTIFICATE_VERIFY_FAILED" in text:
         return "The registry's certificate is not trusted: set PIP_CERT to your organisation's, then run this again."
+    proxy = explain_proxy(text)
+    if proxy:
+        return proxy + " Then run this again."
     if re.search(NETWORK_TROUBLE, text):
         return (
             "The package registry does not answer: check the network and the proxy (HTTPS_PROXY, `pip config list`), "
@@ -300,6 +305,47 @@ def explain_pip():
             "`pip config list`, then run this again; https://pypi.org/simple has it."
         )
     return f"pip stopped: {last_line()} The whole story is in .venv/setup.log; run this again once that is mended."
+
+
+def explain_proxy(log):
+    """Return which proxy stands in pip's way, by its log, and what to do; "" where none is known to."""
+    if not re.search(NETWORK_TROUBLE + "|Failed to parse|SOCKS", log):
+        return ""
+    refused = re.search(r"Tunnel connection failed: (\d+[\w ]*)", log)
+    for name, address in proxies():
+        scheme, host, port = parts_of(address)
+        if not host:
+            return f"{name} holds no address of a proxy: it should read like http://proxy.example.org:3128."
+        proxy = f"proxy {host}:{port} that {name} names"  # without a name and a password
+        if scheme.startswith("socks"):
+            return f"pip cannot use the SOCKS {proxy}: set HTTPS_PROXY to an HTTP proxy."
+        try:
+            socket.create_connection((host, port), PROBE_SECONDS).close()
+        except OSError as error:
+            reason = error.strerror or "it does not answer"
+            return f"The {proxy} cannot be reached ({reason}): mend or unset {name}."
+        if refused:
+            return f"The {proxy} refuses ({refused.group(1).strip()}): ask who runs it."
+    return ""
+
+
+def proxies():
+    """Return (variable, address) of each proxy that pip may have taken from the environment, the likeliest first."""
+    found = [("PIP_PROXY", os.environ.get("PIP_PROXY"))]
+    chosen = urllib.request.getproxies_environment()
+    for scheme in ("https", "all", "http"):
+        names = (scheme + "_proxy", scheme.upper() + "_PROXY")
+        found += [(name, chosen[scheme]) for name in names if scheme in chosen and os.environ.get(name)][:1]
+    return [(name, address) for name, address in found if address]
+
+
+def parts_of(address):
+    """Return scheme, host and port of a proxy's address; the host is "" where it is none."""
+    try:
+        url = urllib.parse.urlsplit(address if "://" in address else "http://" + address)
+        return url.scheme, url.hostname or "", url.port or 80
+    except ValueError:
+        return "", "", 0
 
 
 def torch_pin():

@@ -83,6 +83,13 @@ def clone(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.fixture
+def no_proxies(monkeypatch):
+    """An environment that names no proxy."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+
+
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     command = [shutil.which("make"), "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
@@ -152,7 +159,7 @@ def test_no_disk(bootstrap, monkeypatch):
         bootstrap.check_disk("cpu")
 
 
-def test_probe_gives_up_on_a_server_that_dribbles(bootstrap):
+def test_probe_gives_up_on_a_server_that_dribbles(bootstrap, no_proxies):
     enough = threading.Event()
 
     def dribble(server: socket.socket) -> None:
@@ -227,7 +234,7 @@ def test_any_folder_twice_changed_and_moved(clone):
     assert moved.recorded() and not moved.recorded().startswith(moved.place())
 
 
-def test_no_network_then_made_anew(clone, monkeypatch):
+def test_no_network_then_made_anew(clone, no_proxies, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("PIP_NO_INDEX", "0")
         patch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9")
@@ -241,6 +248,74 @@ def test_no_network_then_made_anew(clone, monkeypatch):
     leftover.touch()
     assert make(clone, "setup").returncode == 0
     assert not leftover.exists()
+
+
+REFUSED = "NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused')"
+
+
+@pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "http_proxy", "PIP_PROXY"])
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "http://ada:secret@127.0.0.1:9/", "127.0.0.1:9"])
+def test_a_proxy_that_is_not_there_is_named(bootstrap, no_proxies, monkeypatch, name, address):
+    monkeypatch.setenv(name, address)
+    message = bootstrap.explain_proxy(f"WARNING: Retrying after connection broken by 'ProxyError({REFUSED})'")
+    assert message == (
+        f"The proxy 127.0.0.1:9 that {name} names cannot be reached (Connection refused): mend or unset {name}."
+    )
+
+
+@pytest.mark.parametrize(
+    "address, log, says",
+    [
+        ("http://127.0.0.1:abc", "ERROR: Failed to parse: http://127.0.0.1:abc", "HTTPS_PROXY holds no address of a"),
+        ("http://[::1", "ERROR: Failed to parse: http://[::1", "HTTPS_PROXY holds no address of a proxy: it should"),
+        ("http://", REFUSED, "HTTPS_PROXY holds no address of a proxy: it should read like http://proxy"),
+        ("socks5://127.0.0.1:9", "ERROR: Missing dependencies for SOCKS support.", "cannot use the SOCKS proxy 127."),
+        (
+            "http://no-such-host.invalid:3128",
+            "ProxyError",
+            "The proxy no-such-host.invalid:3128 that HTTPS_PROXY names",
+        ),
+        ("http://127.0.0.1:9", "ERROR: something new", "^$"),
+        ("", REFUSED, "^$"),
+    ],
+)
+def test_what_is_wrong_with_a_proxy_is_told(bootstrap, no_proxies, monkeypatch, address, log, says):
+    monkeypatch.setenv("HTTPS_PROXY", address)
+    message = bootstrap.explain_proxy(log)
+    assert re.search(says, message) and "\n" not in message
+
+
+def test_a_proxy_is_blamed_only_for_what_it_does(bootstrap, no_proxies, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        monkeypatch.setenv("https_proxy", f"http://ada:secret@{place}")
+        assert bootstrap.explain_proxy(REFUSED) == ""
+        log = "ProxyError('Cannot connect', OSError('Tunnel connection failed: 407 Proxy Authentication Required'))"
+        assert bootstrap.explain_proxy(log) == (
+            f"The proxy {place} that https_proxy names refuses (407 Proxy Authentication Required): ask who runs it."
+        )
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:9", "http://127.0.0.1:abc"])
+def test_a_probe_through_a_proxy_that_is_not_there_says_nothing(bootstrap, no_proxies, monkeypatch, capfd, address):
+    monkeypatch.setenv("https_proxy", address)
+    assert not bootstrap.answers(bootstrap.CPU_INDEX)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_set_up_behind_a_proxy_that_is_not_there_names_it_in_one_line(clone, no_proxies, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://registry.invalid/simple")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("https_proxy", "http://ada:secret@127.0.0.1:9")
+    done = make(clone, "setup")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[0] == (
+        "The proxy 127.0.0.1:9 that https_proxy names cannot be reached (Connection refused): mend or unset "
+        "https_proxy. Then run this again."
+    )
+    assert "secret" not in done.stdout + done.stderr and "Traceback" not in done.stdout + done.stderr
 
 
 def test_a_venv_of_someone_else_is_left_alone(clone):

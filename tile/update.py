@@ -174,8 +174,8 @@ def not_fetched(error: GitError) -> CourseError:
         return CourseError(f"{disk_refuses(words)} {AS_IT_WAS}")
     if NETWORK.search(words):
         return CourseError(
-            f"The course's server cannot be reached. {AS_IT_WAS} Check the network (behind a proxy, git needs "
-            f"`git config --global http.proxy ADDRESS`), and try again. Git says:\n{words}"
+            f"The course's server cannot be reached. {AS_IT_WAS} Check the network and the proxy (git takes "
+            f"it from HTTPS_PROXY, or `git config --global http.proxy ADDRESS`), and try again. Git says:\n{words}"
         )
     if NO_REPOSITORY.search(words):
         return CourseError(

@@ -1,5 +1,6 @@
 """The command line, as a learner meets it."""
 
+import asyncio
 import json
 import os
 import re
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from jupyter_client.session import Session
+from tornado.websocket import websocket_connect
 from typer.testing import CliRunner
 
 from classroom import console
@@ -123,7 +126,10 @@ def test_text_browsers_never_take_the_terminal(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path: Path):
-    """A browser gets the printed address and the course's files, whatever settings this machine is used to."""
+    """A browser gets the printed address and the course's files, whatever settings this machine is used to.
+
+    No proxy stands between the parts of JupyterLab: one that does not exist stops nothing.
+    """
     folders = {f"JUPYTER_{kind}_DIR": str(tmp_path / kind) for kind in ("CONFIG", "DATA", "RUNTIME")}
     elsewhere = {"root_dir": str(tmp_path), "base_url": "/mine/", "certfile": str(tmp_path / "none.pem")}
     display = {"custom_display_url": "https://my.server/", "port_retries": 0, "sock": str(tmp_path / "socket")}
@@ -138,12 +144,16 @@ def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path
     browser.write_text('#!/bin/sh\necho "$1" >"$0.opened"\n')
     browser.chmod(0o755)
     screen = {"BROWSER": str(browser), "DISPLAY": ":0"}
+    schemes = [f"{scheme}_proxy" for scheme in ("http", "https", "all")]
+    proxies = dict.fromkeys([*schemes, *(scheme.upper() for scheme in schemes)], "http://127.0.0.1:9") | {
+        "no_proxy": ""
+    }
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         server = subprocess.Popen(
             [sys.executable, "-m", "tile.cli", "lab", f"--port={port}"],
             cwd=tmp_path,
-            env=os.environ | folders | screen | {"PYTHONPATH": str(ROOT), "JUPYTER_TOKEN": "mine"},
+            env=os.environ | folders | screen | proxies | {"PYTHONPATH": str(ROOT), "JUPYTER_TOKEN": "mine"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -165,6 +175,9 @@ def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path
                 assert json.load(found)["path"] == "notebooks/01_vector_add.ipynb"
             with opened(re.sub(r"/lab/tree/\S+\?", "/api/kernelspecs?", address[0]), server) as found:
                 assert "python3" in json.load(found)["kernelspecs"]
+            assert asyncio.run(
+                printed_by_a_kernel(address[0], "import os; print(os.environ['https_proxy'])", server)
+            ) == ("http://127.0.0.1:9\n")
             server.send_signal(signal.SIGINT)
             told.append(server.communicate(timeout=60)[0])
             assert server.returncode == 0
@@ -174,14 +187,30 @@ def test_lab_serves_the_next_page_at_a_free_port_and_stops_on_interrupt(tmp_path
             server.kill()
 
 
-def opened(address: str, server: subprocess.Popen):
+def opened(address: str, server: subprocess.Popen, data: bytes | None = None):
     """Return the page at an address, which a server prints a moment before it listens there."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # as browsers reach this machine
     while True:
         try:
-            return urllib.request.urlopen(address, timeout=60)
+            return direct.open(address, data, timeout=60)
         except urllib.error.URLError as error:
             assert isinstance(error.reason, ConnectionRefusedError) and server.poll() is None, error
             time.sleep(0.05)
+
+
+async def printed_by_a_kernel(address: str, code: str, server: subprocess.Popen) -> str:
+    """Return what a new kernel prints, asked for over a socket as a browser asks."""
+    with opened(re.sub(r"/lab/tree/\S+\?", "/api/kernels?", address), server, b"{}") as started:
+        kernel = json.load(started)["id"]
+    channels = re.sub(r"^http(.*)/lab/tree/\S+\?", rf"ws\1/api/kernels/{kernel}/channels?", address)
+    socket_to_kernel = await websocket_connect(channels)
+    request = Session().msg("execute_request", {"code": code, "silent": False})
+    await socket_to_kernel.write_message(json.dumps(request | {"channel": "shell"}, default=str))
+    while True:
+        message = json.loads(await asyncio.wait_for(socket_to_kernel.read_message(), 60))
+        if message["msg_type"] == "stream":
+            socket_to_kernel.close()
+            return message["content"]["text"]
 
 
 # A new version of the course
