@@ -10,7 +10,7 @@ from rich.table import Table
 
 from classroom.assignment import load_assignment
 from classroom.collect import submissions
-from classroom.exports import points_text, write_exports
+from classroom.exports import points_text, told_apart, write_exports
 from classroom.feedback import feedback_path, write_feedback
 from classroom.grade import Tally, grade_all, read_secret
 from classroom.gradebook import Gradebook
@@ -52,7 +52,7 @@ def grade(
             progress.update(bar, completed=tally.done)
             if result is not None:
                 write_feedback(target / "feedback", result, assignment)
-        results = gradebook.rows(assignment.name)
+        results = told_apart(gradebook.rows(assignment.name))
     for result in results:  # a page may be missing if grading was stopped just before it was written
         if not feedback_path(target / "feedback", result.student).exists():
             write_feedback(target / "feedback", result, assignment)
@@ -80,7 +80,7 @@ def grades(out: Path, assignment_name: str | None = None) -> None:
     if not path.is_file():
         raise CourseError(f"There is no gradebook in {out}: name the folder that `tile grade` was given as `--out`.")
     with Gradebook(path) as gradebook:
-        results = gradebook.rows(assignment_name)
+        results = told_apart(gradebook.rows(assignment_name))
     if not results:
         which = f"of {assignment_name} " if assignment_name else ""
         raise CourseError(f"The gradebook in {out} holds no marks {which}yet: `tile grade` puts them there.")

@@ -82,6 +82,7 @@ def grade_one(job: Job) -> Result:
         report=tuple(report),
         seconds=round(time.monotonic() - started, 1),
         submitted_at=job.submission.submitted_at.isoformat() if job.submission.submitted_at else "",
+        number=job.submission.number,
     )
 
 

@@ -67,11 +67,12 @@ def test_tasks_count_one_by_one():
         "clamped_add": answers_of(solved_form(EXERCISE))["clamped_add"].replace("low), high)", "low), low)"),
     }
     data = handed_in(answers, lost=("row_add-answer",))
-    result = grade_one(replace(job(data, STRANGE, report=False), limits=replace(QUICK, task_seconds=5.0)))
+    work = replace(job(data, report=False), submission=Submission(STRANGE, Path("x.ipynb"), number="12"))
+    result = grade_one(replace(work, limits=replace(QUICK, task_seconds=5.0)))
     reasons = {task.name: task.reason for task in result.tasks}
     wrong = {"three_way_add": "blank", "strided_copy": "timeout", "row_add": "missing", "clamped_add": "wrong-values"}
     assert reasons == {"scale_add": ""} | wrong
-    assert (result.points, result.of, result.student) == (1.0, 15.0, STRANGE)
+    assert (result.points, result.of, result.student, result.number) == (1.0, 15.0, STRANGE, "12")
     assert "The answer cell of `row_add` is missing." in result.findings
     failed = {task.name: task for task in result.tasks}
     assert failed["three_way_add"].lines
