@@ -21,6 +21,7 @@ CONNECT_SECONDS = 10
 DASK_PORT = 8786
 SETTINGS = {
     "distributed.scheduler.allowed-failures": DEATHS - 1,
+    "distributed.admin.large-graph-warning-threshold": "1 TB",  # a large submission is no mistake of the teacher's
     # A worker starts sandboxes of its own; its memory is theirs to limit.
     "distributed.worker.daemon": False,
     "distributed.worker.memory.terminate": False,
@@ -91,7 +92,7 @@ def connected(scheduler: str | None, workers: int | None) -> "Iterator[Client]":
                 threads_per_worker=1,
                 memory_limit=None,
                 host="127.0.0.1",
-                dashboard_address=":0",
+                dashboard_address="127.0.0.1:0",  # a port alone would be open to the whole network
                 silence_logs=logging.CRITICAL,
             )
         )

@@ -1,8 +1,10 @@
 """Work spread over processes: what fails or dies costs itself alone."""
 
 import os
+import warnings
 from pathlib import Path
 
+import psutil
 import pytest
 
 from classroom import cluster
@@ -22,6 +24,28 @@ def die(path: str) -> str:
         Path(path).touch()
         os._exit(1)
     return path
+
+
+def listening() -> set[str]:
+    """Return the addresses at which this process and all that it started listen."""
+    own = psutil.Process()
+    sockets = [socket for one in (own, *own.children(recursive=True)) for socket in one.net_connections("inet")]
+    return {socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN}
+
+
+def test_nothing_listens_beyond_this_machine():
+    """Neither scheduler, workers and their nannies, nor the page that shows them."""
+    seen = [listening() for _ in spread(square, [1, 2, 3], workers=2)]
+    assert seen[0] == {"127.0.0.1"}
+
+
+def test_a_large_submission_and_a_dead_worker_leave_the_terminal_alone(capfd: pytest.CaptureFixture):
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert [length for _, length in spread(len, [b"x" * (12 << 20)], workers=1)] == [12 << 20]
+        assert [str(error) for _, error in spread(os._exit, [1], workers=1)] != []
+    assert [str(one.message) for one in warned] == []
+    assert capfd.readouterr() == ("", "")
 
 
 def test_every_item_comes_back_and_a_failure_is_its_own():
