@@ -1,7 +1,8 @@
 """What `tile grade` and `tile grades` do and show."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -41,24 +42,42 @@ def grade(
 
     Return whether every submission has its mark. What the gradebook in `out` holds already is kept. Raises CourseError.
     """
+    if out.exists() and not out.is_dir():
+        raise CourseError(f"{out} is a file: name a folder with `--out`.")
     assignment = load_assignment(assignment_name)
     handed_in = submissions(folder, assignment)
     target = out / assignment.name
     tally = Tally(len(handed_in))
     options = {"sandboxed": sandboxed, "scheduler": scheduler, "workers": workers}
-    with Gradebook(out / GRADEBOOK) as gradebook, Progress(*COLUMNS) as progress:
-        bar = progress.add_task(f"Grading {assignment.name}", total=tally.total)
-        for tally, result in grade_all(handed_in, assignment, gradebook, read_secret(out), Limits(), **options):
-            progress.update(bar, completed=tally.done)
-            if result is not None:
-                write_feedback(target / "feedback", result, assignment)
+    with Gradebook(out / GRADEBOOK) as gradebook, kept_on_errors(out):
+        (target / "feedback").mkdir(parents=True, exist_ok=True)  # where it cannot be, that is said before the work
+        secret = read_secret(out)
+        with Progress(*COLUMNS) as progress:
+            bar = progress.add_task(f"Grading {assignment.name}", total=tally.total)
+            for tally, result in grade_all(handed_in, assignment, gradebook, secret, Limits(), **options):
+                progress.update(bar, completed=tally.done)
+                if result is not None:
+                    write_feedback(target / "feedback", result, assignment)
         results = told_apart(gradebook.rows(assignment.name))
-    for result in results:  # a page may be missing if grading was stopped just before it was written
-        if not feedback_path(target / "feedback", result.student).exists():
-            write_feedback(target / "feedback", result, assignment)
-    write_exports(target, results, assignment)
+        for result in results:  # a page may be missing if grading was stopped just before it was written
+            if not feedback_path(target / "feedback", result.student).exists():
+                write_feedback(target / "feedback", result, assignment)
+        write_exports(target, results, assignment)
     conclude(tally, results, target)
     return not tally.failed
+
+
+@contextmanager
+def kept_on_errors(out: Path) -> Iterator[None]:
+    """Say in one sentence which file the system refuses to write, and that no mark is lost by it."""
+    try:
+        yield
+    except OSError as error:
+        file = error.filename2 or error.filename or out
+        raise CourseError(
+            f"{file} cannot be written ({error.strerror}). Every mark that was done is kept in {out / GRADEBOOK}: free "
+            "some space or make the folder writable, then run the same command; it goes on where it stopped."
+        ) from None
 
 
 def conclude(tally: Tally, results: Sequence[Result], target: Path) -> None:

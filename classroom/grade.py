@@ -161,14 +161,20 @@ def read_secret(folder: Path) -> bytes:
     path = folder / "secret"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(SECRET_BYTES))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         pass
-    secret = path.read_text(encoding="ascii").strip()
+    else:
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(SECRET_BYTES))
+        except OSError:
+            path.unlink()  # half a secret would be in the way of the next run
+            raise
+    secret = path.read_bytes().strip()
     if len(secret) < SECRET_BYTES:
         raise CourseError(f"{path} is damaged. Delete it to have a new one made; every mark is then worked out anew.")
-    return secret.encode()
+    return secret
 
 
 @dataclass

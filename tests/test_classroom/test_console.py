@@ -1,5 +1,6 @@
 """`tile assign`, `tile grade` and `tile grades` as a teacher meets them."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from classroom import sandbox
+from classroom import cluster, console, sandbox
+from classroom.grade import digest_for, digest_of
+from classroom.gradebook import Gradebook
+from classroom.result import Result
 from lab import notebook
 from lab.generate import answers_of, blank_form, put_answers, solved_form
-from lab.notebook import ROOT
+from lab.notebook import ROOT, CourseError
 from lab.task import find_exercise
 
 EXERCISE = find_exercise("vector_add")
@@ -71,6 +75,80 @@ def test_a_class_from_assignment_to_grades(tmp_path: Path):
 
     shown = tile("grades", out, COLUMNS="160")
     assert "bob" in shown.stdout and "2 students, mean 1.2, median 1.2 of 16.5 points" in shown.stdout
+
+
+# Disks and folders that refuse
+
+
+@pytest.fixture
+def without_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every submission graded at once, with a mark of one point."""
+
+    def spread(function, jobs, **options):
+        for job in jobs:
+            digests = digest_of(job.data), digest_for(job.assignment, job.secret)
+            yield job, Result(job.submission.student, NAME, *digests, 1.0, 1.0, ())
+
+    monkeypatch.setattr(cluster, "spread", spread)
+
+
+def graded(folder: Path) -> list[str]:
+    """Grade the submissions of Ada and Bob; return who is in grades.csv."""
+    for student in ("ada", "bob"):
+        hand_in(folder / "in", student)
+    console.grade(folder / "in", NAME, folder / "out", sandboxed=False)
+    return [line.split(",")[0] for line in (folder / "out" / NAME / "grades.csv").read_text().splitlines()[1:]]
+
+
+@pytest.mark.parametrize("full", ["bob-", "grades.csv", "canvas.csv", "grades.json"])
+def test_a_full_disk_is_one_line_and_costs_no_mark(without_work, tmp_path: Path, monkeypatch, full: str):
+    """The files of before are whole, and the same command goes on where it stopped."""
+    hand_in(tmp_path / "in", "zoe")
+    out = tmp_path / "out"
+    console.grade(tmp_path / "in", NAME, out, sandboxed=False)
+    before = {path: path.read_bytes() for path in (out / NAME).rglob("*.*")}
+    write = Path.write_text
+
+    def write_half(path: Path, text: str, **options) -> None:
+        write(path, text[: len(text) // 2] if full in path.name else text, **options)
+        if full in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as disk, pytest.raises(CourseError, match="No space left") as told:
+        disk.setattr(Path, "write_text", write_half)
+        graded(tmp_path)
+    assert "Every mark that was done is kept" in str(told.value) and "\n" not in str(told.value)
+    assert all(path.stat().st_size >= len(was) for path, was in before.items())
+    assert not list((out / NAME).rglob(".*"))
+    with Gradebook(out / console.GRADEBOOK) as gradebook:
+        assert len(gradebook.rows()) >= 2
+    assert graded(tmp_path) == ["ada", "bob", "zoe"]
+
+
+@pytest.mark.parametrize("file", ["out", f"out/{NAME}", f"out/{NAME}/feedback", f"out/{NAME}/grades.csv/x"])
+def test_an_output_folder_that_is_a_file_is_one_line(without_work, tmp_path: Path, file: str):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("mine")
+    with pytest.raises(CourseError, match="is a file|cannot be written") as told:
+        graded(tmp_path)
+    assert "\n" not in str(told.value) and "Errno" not in str(told.value)
+    assert (tmp_path / file).read_text() == "mine"
+
+
+@pytest.mark.parametrize(("refused", "says"), [("mkdir", "as a gradebook"), ("replace", "is kept in")])
+def test_a_read_only_output_folder_is_one_line(without_work, tmp_path: Path, monkeypatch, refused: str, says: str):
+    """Before the first run, and after one; imitated, since whoever runs the tests may be allowed everything."""
+    if refused == "replace":
+        graded(tmp_path)
+    hand_in(tmp_path / "in", "zoe")
+
+    def refuse(*arguments, **options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / "out"))
+
+    monkeypatch.setattr(os, refused, refuse)
+    with pytest.raises(CourseError, match=r"\(Read-only file system\)") as told:
+        console.grade(tmp_path / "in", NAME, tmp_path / "out", sandboxed=False)
+    assert says in str(told.value) and "\n" not in str(told.value) and "Errno" not in str(told.value)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """From a submission to a result in the gradebook, whatever happens on the way."""
 
+import errno
 import json
 import os
 import pickle
@@ -196,6 +197,16 @@ def test_the_secret_is_made_once_and_for_nobody_else(tmp_path):
     (tmp_path / "secret").write_text("")
     with pytest.raises(CourseError, match="Delete it"):
         read_secret(tmp_path)
+
+
+def test_a_full_disk_leaves_no_half_of_a_secret(tmp_path, monkeypatch):
+    def full(size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space"):
+        disk.setattr("secrets.token_hex", full)
+        read_secret(tmp_path)
+    assert len(read_secret(tmp_path)) == 64
 
 
 # The sandbox
