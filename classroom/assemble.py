@@ -38,9 +38,11 @@ def assemble(data: bytes, template: "NotebookNode") -> Assembly:
     assembly.answers = {task: answer.source for task, answer in found.items()}
     put_answers(assembly.notebook, assembly.answers)
     known = {cell.id: cell for cell in template.cells}
+    # An editor that gives every cell a new name, as VS Code may, has renamed none of them.
+    keeps_names = any(identity(cell, known).endswith((ANSWER, CHECK)) for cell in cells)
     for task in (name.removesuffix(ANSWER) for name in known if name.endswith(ANSWER)):
         marked = {cell for cell in cells if identity(cell, known) == task + ANSWER}
-        assembly.findings += about_answer(task, found.get(task), marked)
+        assembly.findings += about_answer(task, found.get(task), marked, keeps_names)
     if cells:
         compare_others(template, cells, found, assembly.findings)
         used = {cell for answer in found.values() for cell in answer.cells}
@@ -59,12 +61,12 @@ def read_submission(data: bytes, findings: list[str]) -> list[Cell]:
 # What to tell
 
 
-def about_answer(task: str, answer: Answer | None, marked: set[Cell]) -> Iterator[str]:
+def about_answer(task: str, answer: Answer | None, marked: set[Cell], keeps_names: bool) -> Iterator[str]:
     """Yield the findings about the answer that was found to a task; `marked` are the cells that say they hold it."""
     if answer is None:
         yield f"The answer cell of `{task}` is missing."
         return
-    if not any(cell in marked for cell in answer.cells):
+    if keeps_names and not any(cell in marked for cell in answer.cells):
         yield f"The answer cell of `{task}` was renamed; the cell that defines `{task}` was graded."
     if len(answer.cells) > 1:
         yield f"The answer to `{task}` stands in {len(answer.cells)} cells; they were graded together."

@@ -14,7 +14,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,8 +88,11 @@ def grade_one(job: Job) -> Result:
 
 def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> TaskResult:
     """Return a verdict of `lab.check` as plain data, with its points."""
+    from classroom.course import without_places
     from lab.task import find_card
 
+    told = {name: without_places(getattr(verdict, name)) for name in ("message", "cause", "output")}
+    verdict = replace(verdict, **told, notes=list(map(without_places, verdict.notes)))
     worth = assignment.points[verdict.task]
     source = answers.get(verdict.task, "")
     lines = {int(number) for number in LINE.findall(verdict.message)}
@@ -119,7 +122,7 @@ def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> T
 
 def run_notebook(assembly, job: Job, examiner) -> tuple[list[dict], list[str]]:
     """Return what nbval says of the assembled notebook, cell by cell, and notes for the teacher."""
-    from classroom.course import readable
+    from classroom.course import readable, without_places
     from classroom.sandbox import Sandbox
     from lab.check.executor import Crashed, TimedOut
     from lab.notebook import text_of
@@ -130,7 +133,9 @@ def run_notebook(assembly, job: Job, examiner) -> tuple[list[dict], list[str]]:
         try:
             text = text_of(assembly.notebook)
             reply = json.loads(sandbox.ask("run", text, seconds=job.limits.notebook_seconds))
-            report = [{key: clean(str(cell[key])) for key in ("cell", "outcome", "text")} for cell in reply]
+            report = [
+                {key: without_places(clean(str(cell[key]))) for key in ("cell", "outcome", "text")} for cell in reply
+            ]
         except TimedOut as limit:
             return [], [f"The notebook did not run to its end within {limit}."]
         except Crashed as crash:

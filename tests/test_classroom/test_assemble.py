@@ -105,20 +105,28 @@ def test_missing_cell():
     assert "The answer cell of `row_add` is missing." in assembly.findings
 
 
-@pytest.mark.parametrize("rename", ["id", "everything", "colab"])
+@pytest.mark.parametrize("rename", ["id", "vscode", "older", "colab"])
 def test_renamed_cells_are_found(rename):
-    """Other programs give cells other ids; then the metadata tell, or what the cell defines."""
+    """Other programs give cells other ids; then the metadata tell, or what the cell defines. No student did that."""
     notebook = handed_in()
     for number, one in enumerate(notebook["cells"]):
         if rename == "colab":
             one["metadata"] = {"id": one.pop("id")}
             continue
         one["id"] = f"cell-{number}"
-        if rename == "everything":
-            one["metadata"] = {}
+        if rename in ("vscode", "older"):
+            one["metadata"] = {"vscode": {"languageId": "python"}}
+        if rename == "older":
+            del one["id"]
+    assert (assembled(notebook).answers, assembled(notebook).findings) == (SOLVED, [])
+
+
+def test_one_cell_that_was_renamed_is_told():
+    notebook = handed_in()
+    cell(notebook, "row_add-answer").update(id="mine", metadata={})
     assembly = assembled(notebook)
     assert assembly.answers == SOLVED
-    assert any("was renamed" in finding for finding in assembly.findings) == (rename == "everything")
+    assert [finding[:41] for finding in assembly.findings] == ["The answer cell of `row_add` was renamed;"]
 
 
 def test_of_duplicates_the_last_changed_counts():

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from classroom import cluster, judge, sandbox
 from classroom.assignment import assignment_of
 from classroom.collect import Submission
 from classroom.course import course_for_sandboxes, readable
+from classroom.feedback import feedback_page
 from classroom.grade import Job, digest_for, digest_of, grade_all, grade_one, read_secret
 from classroom.gradebook import Gradebook
 from classroom.judge import Examiner
@@ -92,6 +94,26 @@ def test_a_solved_notebook_gets_everything_and_passes_nbval():
     assert [cell["cell"] for cell in result.report if cell["cell"].endswith("-check")] == [
         f"{task}-check" for task in ASSIGNMENT.points
     ]
+
+
+@on_cpu
+@sandboxed
+@pytest.mark.slow
+@pytest.mark.parametrize("in_a_sandbox", [True, False])
+def test_no_folder_of_this_machine_stands_on_a_students_page(in_a_sandbox):
+    """Whatever an answer prints or ends in, and whatever nbval says of it."""
+    solved = answers_of(solved_form(EXERCISE))
+    where = "import lab.check, sys, os, torch\nplaces = [torch.__file__, lab.check.__file__, os.getcwd(), *sys.path]\n"
+    answers = {
+        "scale_add": where + solved["scale_add"].replace("return out", "print(places)\n    return out[:1]"),
+        "three_way_add": where + solved["three_way_add"].replace("return out", "raise ValueError(str(places))"),
+        "row_add": where + "raise RuntimeError(str(places))",
+    }
+    result = grade_one(job(handed_in(answers), sandboxed=in_a_sandbox))
+    page = feedback_page(result, ASSIGNMENT)
+    assert "torch/__init__.py" in page and "lab/check/__init__.py" in page
+    folders = {str(ROOT), sys.prefix, sys.base_prefix, str(Path.home()), f"{tempfile.gettempdir()}/"}
+    assert [folder for folder in folders if folder in page + result.to_json()] == []
 
 
 @on_cpu
