@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LARGEST = 64 << 20  # bytes of a notebook; one with every output of the course has fewer than four million
 LONGEST = 100_000  # characters of one cell
 ADDED = "-added"  # the end of the id of a cell made of definitions that the student added
+UNCOMPARED = ["nbval-ignore-output"]  # tags of the student's own cells, which may print what they like
 
 
 @dataclass
@@ -37,6 +38,9 @@ def assemble(data: bytes, template: "NotebookNode") -> Assembly:
     found = find_answers(cells, template)
     assembly.answers = {task: answer.source for task, answer in found.items()}
     put_answers(assembly.notebook, assembly.answers)
+    for cell in assembly.notebook.cells:
+        if cell.id.endswith(ANSWER):
+            cell.metadata["tags"] = UNCOMPARED
     known = {cell.id: cell for cell in template.cells}
     # An editor that gives every cell a new name, as VS Code may, has renamed none of them.
     keeps_names = any(identity(cell, known).endswith((ANSWER, CHECK)) for cell in cells)
@@ -130,6 +134,5 @@ def insert_before(notebook: "NotebookNode", task: str, source: str) -> None:
 
     index = next(index for index, cell in enumerate(notebook.cells) if cell.id == task + ANSWER)
     cell = nbformat.v4.new_code_cell(source, id=task + ADDED)
-    # nbval compares outputs: a cell that has none recorded must have none, or be left out of the comparison.
-    cell.metadata["tags"] = ["nbval-ignore-output"]
+    cell.metadata["tags"] = UNCOMPARED
     notebook.cells.insert(index, cell)

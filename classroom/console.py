@@ -1,8 +1,9 @@
-"""What `tile grade` and `tile grades` do and show."""
+"""What `tile grade`, `tile grades` and `tile nbval` do and show."""
 
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,14 +14,16 @@ from classroom.assignment import load_assignment
 from classroom.collect import submissions
 from classroom.exports import points_text, told_apart, write_exports
 from classroom.feedback import feedback_path, write_feedback
-from classroom.grade import Tally, grade_all, read_secret
+from classroom.grade import Tally, grade_all, read_secret, run_notebook
 from classroom.gradebook import Gradebook
 from classroom.result import Result
-from classroom.sandbox import Limits
+from classroom.sandbox import Limits, available
 from lab.notebook import CourseError
+from lab.task import exercises
 from lab.words import counted, one_line
 
 GRADEBOOK = "gradebook.sqlite"
+NBVAL_SECONDS = 600.0  # for one notebook alone: its learner's machine may be slow
 BINS = 10
 WIDTH = 40  # of the longest bar of a histogram
 COLUMNS = (
@@ -145,6 +148,52 @@ def histogram(points: Sequence[float], of: float) -> str:
     mean, median = statistics.fmean(points), statistics.median(points)
     said = f"{counted(len(points), 'student')}, mean {mean:.1f}, median {median:.1f} of {points_text(of)} points"
     return "\n".join([*lines, said])
+
+
+# One notebook, with nbval
+
+
+def nbval(path: Path, assignment_name: str | None = None) -> bool:
+    """Run a notebook's answers in the notebook that was handed out, and name each cell that differs from a right one's.
+
+    Return whether none does. Raises CourseError, and OSError where the file cannot be read.
+    """
+    from classroom.assemble import assemble
+    from classroom.course import course_for_sandboxes
+
+    data = path.read_bytes()
+    assignment = load_assignment(assignment_name or exercise_in(path.name))
+    assembly = assemble(data, assignment.notebook())
+    limits = replace(Limits(), notebook_seconds=NBVAL_SECONDS)
+    report, notes = run_notebook(assembly.notebook, course_for_sandboxes(), limits, available())
+    told = {cell["cell"]: cell for cell in report}
+    cells = [cell for cell in assembly.notebook.cells if cell.cell_type == "code"]
+    differ = [cell for cell in cells if cell.id not in told or told[cell.id]["outcome"] != "passed"]
+    for line in (*assembly.findings, *notes, *(f"{cell.id}: {difference(cell, told)}" for cell in differ)):
+        print(one_line(line))
+    print(
+        f"{assignment.name}: {len(cells) - len(differ)} of {len(cells)} code cells do what they do for a right answer."
+    )
+    return not differ
+
+
+def exercise_in(name: str) -> str:
+    """Return the exercise whose name a file's name holds. Raises CourseError where there is none."""
+    for exercise in exercises():
+        if exercise.name in name:
+            return exercise.name
+    raise CourseError(f"{name} bears no exercise's name: say which it is with `--assignment`, such as 01_vector_add.")
+
+
+def difference(cell, told: dict[str, dict]) -> str:
+    """Return what a cell did in place of what it does for a right answer."""
+    if cell.id not in told:
+        return "was not run."
+    _, head, *lines = [*told[cell.id]["text"].strip().splitlines(), "", ""]
+    why = head.partition(": ")[2]  # behind nbval's number of the cell
+    if why == "Cell outputs differ" and cell.outputs:
+        return f"did not print “{cell.outputs[0].text.strip()}”."
+    return why if why.startswith("Timeout") else next(filter(None, reversed(lines)), why)
 
 
 def printable(name: str) -> str:

@@ -67,7 +67,9 @@ def grade_one(job: Job) -> Result:
     assembly = assemble(job.data, assignment.notebook())
     examiner = Examiner(student, assignment.name, job.secret, job.limits, course_for_sandboxes(), job.sandboxed)
     verdicts = judge_answers(assembly, list(assignment.points), examiner)
-    report, notes = run_notebook(assembly, job, examiner) if job.report and assembly.answers else ([], [])
+    report, notes = [], []
+    if job.report and assembly.answers:
+        report, notes = run_notebook(assembly.notebook, examiner.course, job.limits, job.sandboxed)
     tasks = tuple(task_result(verdict, assignment, assembly.answers) for verdict in verdicts)
     return Result(
         student=student,
@@ -120,19 +122,21 @@ def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> T
 # The student's-eye report
 
 
-def run_notebook(assembly, job: Job, examiner) -> tuple[list[dict], list[str]]:
-    """Return what nbval says of the assembled notebook, cell by cell, and notes for the teacher."""
+def run_notebook(notebook, course: Path, limits: "Limits", sandboxed: bool) -> tuple[list[dict], list[str]]:
+    """Return what nbval says of an assembled notebook, cell by cell, and notes for the teacher.
+
+    It compares with the outputs of the hand-out, which are a right answer's: those in a student's file may be of any.
+    """
     from classroom.course import readable, without_places
     from classroom.sandbox import Sandbox
     from lab.check.executor import Crashed, TimedOut
     from lab.notebook import text_of
     from lab.words import clean
 
-    places = readable(examiner.course, tasks=True)
-    with Sandbox("notebook", examiner.course, places, job.limits, job.sandboxed) as sandbox:
+    places = readable(course, tasks=True)
+    with Sandbox("notebook", course, places, limits, sandboxed) as sandbox:
         try:
-            text = text_of(assembly.notebook)
-            reply = json.loads(sandbox.ask("run", text, seconds=job.limits.notebook_seconds))
+            reply = json.loads(sandbox.ask("run", text_of(notebook), seconds=limits.notebook_seconds))
             report = [
                 {key: without_places(clean(str(cell[key]))) for key in ("cell", "outcome", "text")} for cell in reply
             ]

@@ -230,6 +230,25 @@ def measure(
     record.measure(stem, out=out, commit=commit)
 
 
+@app.command()
+def nbval(
+    path: Annotated[Path, typer.Argument(help="An exercise that you have filled in.", metavar="NOTEBOOK")],
+    assignment: Annotated[
+        str | None, typer.Option(help="The exercise, or an assignment's folder; else the file's name tells.")
+    ] = None,
+) -> None:
+    """Run a filled-in exercise from top to bottom; the exit status is 0 when every check passes.
+
+    Your answers are put into the exercise as it was handed out, and nbval compares its outputs with a right answer's,
+    whatever your file has stored. They run in the sandbox of `tile grade` where there can be one; elsewhere like any
+    notebook, with your rights.
+    """
+    from classroom import console
+
+    if not console.nbval(path, assignment):
+        raise typer.Exit(1)
+
+
 # For teachers
 
 

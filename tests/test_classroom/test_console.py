@@ -159,6 +159,9 @@ def test_a_read_only_output_folder_is_one_line(without_work, tmp_path: Path, mon
         (("grade", "missing", "--assignment", NAME, "--out", "new"), "missing cannot be read"),
         (("grade", ".", "--assignment", NAME, "--out", "new"), "holds no submissions"),
         (("grades", "missing"), "There is no gradebook in missing"),
+        (("nbval", f"{NAME}.ipynb"), f"{NAME}.ipynb cannot be read or written: No such file"),
+        (("nbval", "."), "cannot be read or written: Is a directory"),
+        (("nbval", str(ROOT / "pyproject.toml")), "say which it is with `--assignment`"),
     ],
 )
 def test_a_mistake_is_one_message_and_a_status(tmp_path, monkeypatch, arguments: tuple, says: str):
@@ -178,3 +181,58 @@ def test_without_bubblewrap_nothing_runs(tmp_path: Path):
     assert refused.returncode == 1
     assert "apt install bubblewrap" in refused.stderr and "--no-sandbox" in refused.stderr
     assert "Traceback" not in refused.stderr
+
+
+# nbval
+
+
+def test_a_blank_exercise_that_was_run_and_saved_passes_plain_nbval_alone(tmp_path: Path):
+    """What its checks say of blanks has become what is expected of them; the course expects a right answer's line."""
+    path = tmp_path / f"{NAME}.ipynb"
+    notebook.write(path, notebook.run(blank_form(EXERCISE), ROOT))
+    options = ["--nbval", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={ROOT}", f"--confcutdir={ROOT}"]
+    plain = subprocess.run([sys.executable, "-m", "pytest", *options, path], cwd=ROOT, capture_output=True, timeout=180)
+    assert plain.returncode == 0
+    told = tile("nbval", path)
+    assert told.returncode == 1, told.stderr
+    *lines, summary = told.stdout.splitlines()
+    assert [line.split("-check: did not print")[0] for line in lines] == [card.name for card in EXERCISE.cards]
+    assert "7 of 12 code cells" in summary
+
+
+@pytest.mark.parametrize("in_a_sandbox", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_nbval_passes_right_answers_whatever_else_the_file_holds(tmp_path: Path, in_a_sandbox: bool):
+    """Cells with other ids, prints, stored outputs of another day, a cell that fails, a check that is gone."""
+    content = solved_form(EXERCISE)
+    for cell in content.cells:
+        if cell.id.endswith("-answer"):
+            cell.source = cell.source.replace("return out", "print('called')\n    return out") + "\nprint('mine')"
+        cell |= {"id": f"vs-{cell.id}"[:8] + str(len(cell.source)), "metadata": {}}
+        cell |= {"outputs": []} if cell.cell_type == "code" else {}
+    content.cells[-2].source = "raise ValueError"
+    path = tmp_path / f"ada_1_2_{NAME}-1.ipynb"
+    notebook.write(path, content)
+    told = tile("nbval", path, **({} if in_a_sandbox else {"PATH": str(tmp_path)}))
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.splitlines()[-1] == f"{NAME}: 12 of 12 code cells do what they do for a right answer."
+
+
+@pytest.mark.slow
+def test_nbval_says_what_a_cell_did_instead(tmp_path: Path):
+    content = solved_form(EXERCISE)
+    put_answers(
+        content, {"scale_add": "raise ValueError('mine')" + "\n# long" * 900, "row_add": "while True:\n    pass"}
+    )
+    content.cells = [cell for cell in content.cells if cell.id != "clamped_add-answer"]
+    for cell in content.cells:
+        cell.metadata["tags"] = ["nbval-skip", "raises-exception"]
+    notebook.write(tmp_path / "mine.ipynb", content)
+    told = tile("nbval", tmp_path / "mine.ipynb", "--assignment", "vector_add")
+    assert told.returncode == 1
+    for line in (
+        "The answer cell of `clamped_add` is missing.",
+        "scale_add-answer: ValueError: mine",
+        "scale_add-check: NameError: name 'scale_add' is not defined",
+        "row_add-answer: Timeout of 30 seconds exceeded executing cell",
+    ):
+        assert line in told.stdout.splitlines(), told.stdout

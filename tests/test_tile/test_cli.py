@@ -48,7 +48,7 @@ def tile(*arguments: str, course: Path = ROOT, **environment: str) -> subprocess
 
 def test_help_names_every_command():
     told = CliRunner().invoke(cli.app, ["--help"]).output
-    commands = "lab progress hint reset solution update new generate execute measure assign grade grades"
+    commands = "lab progress hint reset solution update new generate execute measure nbval assign grade grades"
     for command in commands.split():
         assert re.search(rf"^\W*{command}\s", told, re.MULTILINE), command
 
