@@ -4,6 +4,7 @@ A task earns its points when every one of its cases passes, and none otherwise: 
 is not right. Credit is partial by task.
 """
 
+import ast
 import hashlib
 import hmac
 import json
@@ -80,7 +81,7 @@ def grade_one(job: Job) -> Result:
         of=math.fsum(task.of for task in tasks),
         tasks=tasks,
         findings=tuple(assembly.findings),
-        notes=(*job.submission.notes, *notes, *disagreements(tasks, report)),
+        notes=(*job.submission.notes, *notes, *disagreements(tasks, report), *borrowings(assembly.notebook)),
         report=tuple(report),
         seconds=round(time.monotonic() - started, 1),
         submitted_at=job.submission.submitted_at.isoformat() if job.submission.submitted_at else "",
@@ -159,6 +160,24 @@ def disagreements(tasks: tuple[TaskResult, ...], report: list[dict]) -> list[str
             notes.append(f"`{task.name}` passes its check in the notebook, but not here ({task.reason}): look at it.")
         if outcome == "failed" and task.passed:
             notes.append(f"`{task.name}` fails its check in the notebook, but passes here; it was given its points.")
+    return notes
+
+
+def borrowings(notebook) -> list[str]:
+    """Return a note on each task whose answer imports the course's own kernels: they may be what does its work."""
+    from classroom.assemble import ADDED
+    from lab.answers import statements
+    from lab.generate import ANSWER
+
+    notes = []
+    for cell in notebook.cells:
+        if cell.id.endswith((ADDED, ANSWER)):
+            nodes = [node for statement in statements(cell.source) for node in ast.walk(statement)]
+            names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+            names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+            task = cell.id.rpartition("-")[0]
+            taken = sorted({f"`{name}`" for name in names if name.split(".")[0] == "kernels"})
+            notes += [f"`{task}` imports {', '.join(taken)}, the course's own: see what does the work."] * bool(taken)
     return notes
 
 

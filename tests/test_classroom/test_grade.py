@@ -20,11 +20,12 @@ from classroom.assignment import assignment_of
 from classroom.collect import Submission
 from classroom.course import course_for_sandboxes, readable
 from classroom.feedback import feedback_page
-from classroom.grade import Job, digest_for, digest_of, grade_all, grade_one, read_secret
+from classroom.grade import Job, borrowings, digest_for, digest_of, grade_all, grade_one, read_secret
 from classroom.gradebook import Gradebook
 from classroom.judge import Examiner
 from classroom.result import Result, TaskResult
 from classroom.sandbox import Limits, Sandbox
+from classroom.student_eye import CELL_SECONDS
 from lab import notebook as notebooks
 from lab.check.executor import Crashed
 from lab.device import ON_CPU
@@ -156,6 +157,16 @@ def test_attacks_on_the_notebook_earn_nothing():
     assert any("check of `scale_add` was changed" in finding for finding in result.findings)
 
 
+def test_an_answer_that_takes_the_courses_kernels_is_a_note():
+    """Chapter 3's kernel is what one of its tasks asks for."""
+    notebook = ASSIGNMENT.notebook()
+    own = "import torch\nfrom .kernels import x\nimport kernelsmith\n"
+    put_answers(
+        notebook, {"scale_add": own + "def scale_add(x):\n    from kernels.matmul import matmul\n", "row_add": own}
+    )
+    assert borrowings(notebook) == ["`scale_add` imports `kernels.matmul`, the course's own: see what does the work."]
+
+
 def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with Gradebook(tmp_path / "grades.sqlite") as book, pytest.raises(CourseError, match="apt install bubblewrap"):
@@ -277,6 +288,13 @@ def test_what_ends_a_sandbox_is_told():
     assert "ended with exit status 3" in define("import os; os._exit(3)")
     assert "SIGSEGV" in define("import ctypes; ctypes.string_at(0)")
     assert "printed more than 8 MiB" in define("while True: print('x' * 9999)")
+
+
+def test_the_page_for_teachers_names_the_limits():
+    page = " ".join((ROOT / "book" / "teaching.md").read_text(encoding="utf-8").split())
+    limits = Limits()
+    assert f"stopped after {limits.task_seconds:g} s, and its cell in the notebook's run after {CELL_SECONDS} s" in page
+    assert f"has {limits.seconds:g} s for all its answers and {limits.notebook_seconds:g} s for that run" in page
 
 
 # The gradebook
