@@ -71,7 +71,7 @@ def about_answer(task: str, answer: Answer | None, marked: set[Cell], keeps_name
         yield f"The answer cell of `{task}` is missing."
         return
     if keeps_names and not any(cell in marked for cell in answer.cells):
-        yield f"The answer cell of `{task}` was renamed; the cell that defines `{task}` was graded."
+        yield f"The answer to `{task}` is not in its own cell; the cell that defines `{task}` was graded."
     if len(answer.cells) > 1:
         yield f"The answer to `{task}` stands in {len(answer.cells)} cells; they were graded together."
     elif len({cell.source for cell in marked}) > 1:
