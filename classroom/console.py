@@ -76,9 +76,9 @@ def kept_on_errors(out: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        file = error.filename2 or error.filename or out
+        file, why = error.filename2 or error.filename or out, error.strerror or error
         raise CourseError(
-            f"{file} cannot be written ({error.strerror}). Every mark that was done is kept in {out / GRADEBOOK}: free "
+            f"{file} cannot be written ({why}). Every mark that was done is kept in {out / GRADEBOOK}: free "
             "some space or make the folder writable, then run the same command; it goes on where it stopped."
         ) from None
 

@@ -1,9 +1,15 @@
 """Work spread over processes: what fails or dies costs itself alone."""
 
+import json
 import os
+import subprocess
+import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 
+import dask
 import psutil
 import pytest
 
@@ -82,6 +88,21 @@ def test_nobody_at_the_schedulers_address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("distributed.Client", None)  # which would try again and again, for half a minute
     with pytest.raises(CourseError, match="No Dask scheduler answers at tcp://127.0.0.1:9 .*Start one with"):
         list(spread(square, [1], scheduler="tcp://127.0.0.1:9"))
+
+
+def test_a_scheduler_that_dies_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture):
+    file = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*command, "--no-dashboard", "--scheduler-file", file], **quiet) as running:
+        while not file.exists() or not file.read_text():
+            time.sleep(0.1)
+        address = json.loads(file.read_text())["address"]
+        threading.Timer(3, running.kill).start()
+        with dask.config.set({"distributed.comm.timeouts.connect": "1s"}), pytest.raises(CourseError) as told:
+            list(spread(square, [3], scheduler=address))  # it has no workers
+    assert f"at {address} no longer answers" in str(told.value) and "\n" not in str(told.value)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_scheduler_elsewhere():
