@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LARGEST = 64 << 20  # bytes of a notebook; one with every output of the course has fewer than four million
 LONGEST = 100_000  # characters of one cell
 ADDED = "-added"  # the end of the id of a cell made of definitions that the student added
+UNCOMPARED = ["nbval-ignore-output"]  # tags of the student's own cells, which may print what they like
 
 
 @dataclass
@@ -37,10 +38,15 @@ def assemble(data: bytes, template: "NotebookNode") -> Assembly:
     found = find_answers(cells, template)
     assembly.answers = {task: answer.source for task, answer in found.items()}
     put_answers(assembly.notebook, assembly.answers)
+    for cell in assembly.notebook.cells:
+        if cell.id.endswith(ANSWER):
+            cell.metadata["tags"] = UNCOMPARED
     known = {cell.id: cell for cell in template.cells}
+    # An editor that gives every cell a new name, as VS Code may, has renamed none of them.
+    keeps_names = any(identity(cell, known).endswith((ANSWER, CHECK)) for cell in cells)
     for task in (name.removesuffix(ANSWER) for name in known if name.endswith(ANSWER)):
         marked = {cell for cell in cells if identity(cell, known) == task + ANSWER}
-        assembly.findings += about_answer(task, found.get(task), marked)
+        assembly.findings += about_answer(task, found.get(task), marked, keeps_names)
     if cells:
         compare_others(template, cells, found, assembly.findings)
         used = {cell for answer in found.values() for cell in answer.cells}
@@ -59,13 +65,13 @@ def read_submission(data: bytes, findings: list[str]) -> list[Cell]:
 # What to tell
 
 
-def about_answer(task: str, answer: Answer | None, marked: set[Cell]) -> Iterator[str]:
+def about_answer(task: str, answer: Answer | None, marked: set[Cell], keeps_names: bool) -> Iterator[str]:
     """Yield the findings about the answer that was found to a task; `marked` are the cells that say they hold it."""
     if answer is None:
         yield f"The answer cell of `{task}` is missing."
         return
-    if not any(cell in marked for cell in answer.cells):
-        yield f"The answer cell of `{task}` was renamed; the cell that defines `{task}` was graded."
+    if keeps_names and not any(cell in marked for cell in answer.cells):
+        yield f"The answer to `{task}` is not in its own cell; the cell that defines `{task}` was graded."
     if len(answer.cells) > 1:
         yield f"The answer to `{task}` stands in {len(answer.cells)} cells; they were graded together."
     elif len({cell.source for cell in marked}) > 1:
@@ -128,6 +134,5 @@ def insert_before(notebook: "NotebookNode", task: str, source: str) -> None:
 
     index = next(index for index, cell in enumerate(notebook.cells) if cell.id == task + ANSWER)
     cell = nbformat.v4.new_code_cell(source, id=task + ADDED)
-    # nbval compares outputs: a cell that has none recorded must have none, or be left out of the comparison.
-    cell.metadata["tags"] = ["nbval-ignore-output"]
+    cell.metadata["tags"] = UNCOMPARED
     notebook.cells.insert(index, cell)

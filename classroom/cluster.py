@@ -5,6 +5,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -21,6 +22,7 @@ CONNECT_SECONDS = 10
 DASK_PORT = 8786
 SETTINGS = {
     "distributed.scheduler.allowed-failures": DEATHS - 1,
+    "distributed.admin.large-graph-warning-threshold": "1 TB",  # a large submission is no mistake of the teacher's
     # A worker starts sandboxes of its own; its memory is theirs to limit.
     "distributed.worker.daemon": False,
     "distributed.worker.memory.terminate": False,
@@ -81,21 +83,30 @@ def connected(scheduler: str | None, workers: int | None) -> "Iterator[Client]":
     """Yield a client of a running scheduler, or of workers of this machine that end with it. Raises CourseError."""
     import dask
     from distributed import Client, LocalCluster
+    from distributed.utils import silence_logging_cmgr
 
     if scheduler is not None:
         knock(scheduler)
-    with dask.config.set(SETTINGS), ExitStack() as stack:
-        place = scheduler or stack.enter_context(
-            LocalCluster(
-                n_workers=workers or len(os.sched_getaffinity(0)),
-                threads_per_worker=1,
-                memory_limit=None,
-                host="127.0.0.1",
-                dashboard_address=":0",
-                silence_logs=logging.CRITICAL,
+    try:
+        with dask.config.set(SETTINGS), silence_logging_cmgr(logging.CRITICAL), ExitStack() as stack:
+            place = scheduler or stack.enter_context(
+                LocalCluster(
+                    n_workers=workers or len(os.sched_getaffinity(0)),
+                    threads_per_worker=1,
+                    memory_limit=None,
+                    host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0",  # a port alone would be open to the whole network
+                    silence_logs=logging.CRITICAL,
+                )
             )
-        )
-        yield stack.enter_context(Client(place, set_as_default=False))
+            yield stack.enter_context(Client(place, set_as_default=False))
+    except (OSError, CancelledError) as error:
+        if scheduler is None:
+            raise
+        raise CourseError(
+            f"The Dask scheduler at {scheduler} no longer answers ({error}). Every mark that was done is kept: start "
+            "the scheduler again, and run the same command."
+        ) from None
 
 
 def knock(scheduler: str) -> None:

@@ -5,12 +5,16 @@
     Ada Lovelace_123_assignsubmission_file_/….ipynb            Moodle; the same with a file name after it
     01_vector_add-ada/exercises/01_vector_add.ipynb            GitHub Classroom: a repository a student
 
+One of these layouts holds for the whole folder: the one that most of it follows. So a student who calls a file as the
+files of another layout are called is not taken for somebody else.
+
 Nothing is opened here but folders; links are never followed. Whoever handed in nothing usable is listed all the same.
 """
 
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -24,9 +28,11 @@ from lab.words import one_line
 DEPTH = 6  # folders below a student's that are looked into
 FILES = 10_000  # names looked at for one student
 SUFFIX = ".ipynb"
+LATE = "Canvas marks it as late."
 
-CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>late_)?(?P<id>\d+)_(?P<attachment>\d+)_(?P<file>.+)", re.I | re.S)
-MOODLE = re.compile(r"(?P<name>.*)_(?P<id>\d+)_assignsubmission_\w*?_(?P<file>.*)", re.I | re.S)
+# In front stands what Canvas or Moodle wrote, behind it the student's own name of the file, which may be anything.
+CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>late_)?(?P<number>\d+)_\d+_.+", re.I | re.S)
+MOODLE = re.compile(r"(?P<name>.*?)_(?P<number>\d+)_assignsubmission_.*", re.I | re.S)
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class Submission:
     path: Path | None
     submitted_at: datetime | None = None  # the file's own time, UTC
     notes: tuple[str, ...] = ()
+    number: str = ""  # that Canvas or Moodle gave the student
 
     def read(self) -> bytes:
         """Return the file's bytes, at most one more than LARGEST; none where there is no file or it cannot be read."""
@@ -54,17 +61,20 @@ class Submission:
 class Found:
     """What belongs to one student: the notebooks, and what was passed over."""
 
-    def __init__(self, student: str, late: bool = False):
+    def __init__(self, student: str, number: str = ""):
         self.student = student
+        self.number = number
         self.files: list[os.DirEntry] = []
-        self.notes: list[str] = ["Canvas marks it as late."] * late
+        self.notes: list[str] = []
 
 
 def submissions(folder: Path, assignment: Assignment) -> list[Submission]:
     """Return one submission a student, sorted by name. Raises CourseError when the folder holds none."""
     found: dict[str, Found] = {}
-    for entry in entries(folder):
-        take(entry, assignment, found)
+    listed = entries(folder)
+    layout = layout_of(listed, assignment)
+    for entry in listed:
+        take(entry, layout, found)
     if not found:
         raise CourseError(
             f"{folder} holds no submissions: a folder for each student, or an unpacked download of Canvas, Moodle or "
@@ -84,32 +94,49 @@ def entries(folder: Path) -> list[os.DirEntry]:
         raise CourseError(f"{folder} cannot be read: {error.strerror}.") from None
 
 
-def take(entry: os.DirEntry, assignment: Assignment, found: dict[str, Found]) -> None:
+def layout_of(listed: list[os.DirEntry], assignment: Assignment) -> re.Pattern | None:
+    """Return the pattern that most names in a folder of submissions follow, None for a folder a student."""
+    chapter, stem = assignment.name.split("_", 1)
+    words = re.escape(stem).replace("_", "[-_]")
+    repository = re.compile(rf"(?:{chapter}[-_])?{words}-(?P<name>.+)", re.I | re.S)
+    patterns = (CANVAS, MOODLE, repository)
+    followed = {entry: [one for one in patterns if named(entry, one)] for entry in listed}
+    plain = [entry for entry in listed if holds_files(entry) and not followed[entry]]
+    votes = Counter(one for chosen in followed.values() for one in chosen) | Counter({None: len(plain)})
+    return max((*patterns[:2], None, repository), key=lambda layout: votes[layout])  # the first of equals
+
+
+def named(entry: os.DirEntry, layout: re.Pattern | None) -> re.Match | None:
+    """Return what a name says by a layout: Canvas has files alone, GitHub Classroom folders alone, Moodle either."""
+    if layout is None or (layout is not MOODLE and holds_files(entry) == (layout is CANVAS)):
+        return None
+    return layout.fullmatch(entry.name)
+
+
+def holds_files(entry: os.DirEntry) -> bool:
+    """Return whether an entry is a folder, or a link, which may lead to one."""
+    return entry.is_dir(follow_symlinks=False) or entry.is_symlink()
+
+
+def take(entry: os.DirEntry, layout: re.Pattern | None, found: dict[str, Found]) -> None:
     """Add what one entry holds to its student's files."""
-    moodle, canvas = MOODLE.fullmatch(entry.name), CANVAS.fullmatch(entry.name)
-    is_folder = entry.is_dir(follow_symlinks=False)
-    if moodle:
-        student = f"{moodle['name']}_{moodle['id']}"
-    elif canvas and not is_folder:
-        student = f"{canvas['name']}_{canvas['id']}"
-    elif is_folder or entry.is_symlink():
-        student = without_assignment(entry.name, assignment)
-    else:
+    match = named(entry, layout)
+    parts = match.groupdict() if match else {"name": entry.name}
+    number = parts.get("number", "")
+    student = readable(f"{parts['name']}_{number}" if number else parts["name"])
+    follows = bool(match) or (layout is None and holds_files(entry))
+    if not follows and not holds_files(entry) and not entry.name.lower().endswith(SUFFIX):
         return  # a read-me, a list of grades: nobody's submission
-    one = found.setdefault(readable(student), Found(readable(student), bool(canvas and canvas["late"])))
-    for file in notebooks_in(entry, one) if is_folder else [entry]:
+    one = found.setdefault(student, Found(student, number))
+    if not follows:
+        one.notes.append(f"{shown(entry.name)} is not named as the layout of this folder has it: see whose it is.")
+    if parts.get("late") and LATE not in one.notes:
+        one.notes.insert(0, LATE)
+    for file in notebooks_in(entry, one) if entry.is_dir(follow_symlinks=False) else [entry]:
         if file.is_symlink():
             one.notes.append(f"{shown(file.name)} is a link, and was not followed.")
         elif file.is_file(follow_symlinks=False) and file.name.lower().endswith(SUFFIX):
             one.files.append(file)
-
-
-def without_assignment(name: str, assignment: Assignment) -> str:
-    """Return the student of a GitHub Classroom repository called <assignment>-<student>, else the name itself."""
-    chapter, stem = assignment.name.split("_", 1)
-    words = re.escape(stem).replace("_", "[-_]")
-    repository = re.fullmatch(rf"(?:{chapter}[-_])?{words}-(.+)", name, re.I | re.S)
-    return repository[1] if repository else name
 
 
 def notebooks_in(folder: os.DirEntry, one: Found) -> Iterator[os.DirEntry]:
@@ -141,7 +168,7 @@ def choose(one: Found, assignment: Assignment) -> Submission:
     exercises = [file for file in bearing if Path(file.path).parent.name == "exercises"]
     candidates = sorted(exercises or bearing or one.files, key=lambda file: (modified(file), file.name))
     if not candidates:
-        return Submission(one.student, None, None, (*one.notes, "There is no notebook."))
+        return Submission(one.student, None, None, (*one.notes, "There is no notebook."), one.number)
     *others, newest = candidates
     notes = list(one.notes)
     if others:
@@ -153,7 +180,7 @@ def choose(one: Found, assignment: Assignment) -> Submission:
     if assignment.due and moment > datetime.fromisoformat(assignment.due):
         late = moment - datetime.fromisoformat(assignment.due)
         notes.append(f"The file is from {late.days} d {late.seconds // 3600} h after the due date.")
-    return Submission(one.student, Path(newest.path), moment, tuple(notes))
+    return Submission(one.student, Path(newest.path), moment, tuple(notes), one.number)
 
 
 def modified(file: os.DirEntry) -> float:

@@ -1,7 +1,9 @@
-"""What `tile grade` and `tile grades` do and show."""
+"""What `tile grade`, `tile grades` and `tile nbval` do and show."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -10,16 +12,18 @@ from rich.table import Table
 
 from classroom.assignment import load_assignment
 from classroom.collect import submissions
-from classroom.exports import points_text, write_exports
+from classroom.exports import points_text, told_apart, write_exports
 from classroom.feedback import feedback_path, write_feedback
-from classroom.grade import Tally, grade_all, read_secret
+from classroom.grade import Tally, grade_all, read_secret, run_notebook
 from classroom.gradebook import Gradebook
 from classroom.result import Result
-from classroom.sandbox import Limits
+from classroom.sandbox import Limits, available
 from lab.notebook import CourseError
+from lab.task import exercises
 from lab.words import counted, one_line
 
 GRADEBOOK = "gradebook.sqlite"
+NBVAL_SECONDS = 600.0  # for one notebook alone: its learner's machine may be slow
 BINS = 10
 WIDTH = 40  # of the longest bar of a histogram
 COLUMNS = (
@@ -41,24 +45,42 @@ def grade(
 
     Return whether every submission has its mark. What the gradebook in `out` holds already is kept. Raises CourseError.
     """
+    if out.exists() and not out.is_dir():
+        raise CourseError(f"{out} is a file: name a folder with `--out`.")
     assignment = load_assignment(assignment_name)
     handed_in = submissions(folder, assignment)
     target = out / assignment.name
     tally = Tally(len(handed_in))
     options = {"sandboxed": sandboxed, "scheduler": scheduler, "workers": workers}
-    with Gradebook(out / GRADEBOOK) as gradebook, Progress(*COLUMNS) as progress:
-        bar = progress.add_task(f"Grading {assignment.name}", total=tally.total)
-        for tally, result in grade_all(handed_in, assignment, gradebook, read_secret(out), Limits(), **options):
-            progress.update(bar, completed=tally.done)
-            if result is not None:
+    with Gradebook(out / GRADEBOOK) as gradebook, kept_on_errors(out):
+        (target / "feedback").mkdir(parents=True, exist_ok=True)  # where it cannot be, that is said before the work
+        secret = read_secret(out)
+        with Progress(*COLUMNS) as progress:
+            bar = progress.add_task(f"Grading {assignment.name}", total=tally.total)
+            for tally, result in grade_all(handed_in, assignment, gradebook, secret, Limits(), **options):
+                progress.update(bar, completed=tally.done)
+                if result is not None:
+                    write_feedback(target / "feedback", result, assignment)
+        results = told_apart(gradebook.rows(assignment.name))
+        for result in results:  # a page may be missing if grading was stopped just before it was written
+            if not feedback_path(target / "feedback", result.student).exists():
                 write_feedback(target / "feedback", result, assignment)
-        results = gradebook.rows(assignment.name)
-    for result in results:  # a page may be missing if grading was stopped just before it was written
-        if not feedback_path(target / "feedback", result.student).exists():
-            write_feedback(target / "feedback", result, assignment)
-    write_exports(target, results, assignment)
+        write_exports(target, results, assignment)
     conclude(tally, results, target)
     return not tally.failed
+
+
+@contextmanager
+def kept_on_errors(out: Path) -> Iterator[None]:
+    """Say in one sentence which file the system refuses to write, and that no mark is lost by it."""
+    try:
+        yield
+    except OSError as error:
+        file, why = error.filename2 or error.filename or out, error.strerror or error
+        raise CourseError(
+            f"{file} cannot be written ({why}). Every mark that was done is kept in {out / GRADEBOOK}: free "
+            "some space or make the folder writable, then run the same command; it goes on where it stopped."
+        ) from None
 
 
 def conclude(tally: Tally, results: Sequence[Result], target: Path) -> None:
@@ -80,7 +102,7 @@ def grades(out: Path, assignment_name: str | None = None) -> None:
     if not path.is_file():
         raise CourseError(f"There is no gradebook in {out}: name the folder that `tile grade` was given as `--out`.")
     with Gradebook(path) as gradebook:
-        results = gradebook.rows(assignment_name)
+        results = told_apart(gradebook.rows(assignment_name))
     if not results:
         which = f"of {assignment_name} " if assignment_name else ""
         raise CourseError(f"The gradebook in {out} holds no marks {which}yet: `tile grade` puts them there.")
@@ -126,6 +148,52 @@ def histogram(points: Sequence[float], of: float) -> str:
     mean, median = statistics.fmean(points), statistics.median(points)
     said = f"{counted(len(points), 'student')}, mean {mean:.1f}, median {median:.1f} of {points_text(of)} points"
     return "\n".join([*lines, said])
+
+
+# One notebook, with nbval
+
+
+def nbval(path: Path, assignment_name: str | None = None) -> bool:
+    """Run a notebook's answers in the notebook that was handed out, and name each cell that differs from a right one's.
+
+    Return whether none does. Raises CourseError, and OSError where the file cannot be read.
+    """
+    from classroom.assemble import assemble
+    from classroom.course import course_for_sandboxes
+
+    data = path.read_bytes()
+    assignment = load_assignment(assignment_name or exercise_in(path.name))
+    assembly = assemble(data, assignment.notebook())
+    limits = replace(Limits(), notebook_seconds=NBVAL_SECONDS)
+    report, notes = run_notebook(assembly.notebook, course_for_sandboxes(), limits, available())
+    told = {cell["cell"]: cell for cell in report}
+    cells = [cell for cell in assembly.notebook.cells if cell.cell_type == "code"]
+    differ = [cell for cell in cells if cell.id not in told or told[cell.id]["outcome"] != "passed"]
+    for line in (*assembly.findings, *notes, *(f"{cell.id}: {difference(cell, told)}" for cell in differ)):
+        print(one_line(line))
+    print(
+        f"{assignment.name}: {len(cells) - len(differ)} of {len(cells)} code cells do what they do for a right answer."
+    )
+    return not differ
+
+
+def exercise_in(name: str) -> str:
+    """Return the exercise whose name a file's name holds. Raises CourseError where there is none."""
+    for exercise in exercises():
+        if exercise.name in name:
+            return exercise.name
+    raise CourseError(f"{name} bears no exercise's name: say which it is with `--assignment`, such as 01_vector_add.")
+
+
+def difference(cell, told: dict[str, dict]) -> str:
+    """Return what a cell did in place of what it does for a right answer."""
+    if cell.id not in told:
+        return "was not run."
+    _, head, *lines = [*told[cell.id]["text"].strip().splitlines(), "", ""]
+    why = head.partition(": ")[2]  # behind nbval's number of the cell
+    if why == "Cell outputs differ" and cell.outputs:
+        return f"did not print “{cell.outputs[0].text.strip()}”."
+    return why if why.startswith("Timeout") else next(filter(None, reversed(lines)), why)
 
 
 def printable(name: str) -> str:

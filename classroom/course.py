@@ -3,6 +3,7 @@
 import compileall
 import functools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from importlib.util import cache_from_source, find_spec
 from multiprocessing.util import Finalize
 from pathlib import Path
 
+from classroom.sandbox import python_folders
 from classroom.withhold import without_answers
 from lab.notebook import ROOT
 from lab.task import exercises
@@ -64,6 +66,17 @@ def remove_leftovers() -> None:
         owner = folder.name.removeprefix(PREFIX).split("-")[0]
         if owner.isdigit() and not Path("/proc", owner).exists():
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def without_places(text: str) -> str:
+    """Return text without the folders of this machine, which are nothing to a student: what is in them keeps its name.
+
+    A sandbox knows where Python, its packages and its copy of the course lie, and errors and answers print that.
+    """
+    folders = {str(ROOT), os.path.expanduser("~"), *map(str, python_folders())} - {"/", "~"}
+    patterns = [rf"{re.escape(tempfile.gettempdir())}/tile-[\w-]+"]
+    patterns += [re.escape(folder) for folder in sorted(folders, key=len, reverse=True)]
+    return re.sub(rf"(?:{'|'.join(patterns)})(/|\b)", lambda found: "" if found[1] else "…", text)
 
 
 def readable(course: Path, tasks: bool = False) -> list[Path]:

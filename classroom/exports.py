@@ -5,18 +5,22 @@ import io
 import json
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 from lab import notebook as notebooks
+from lab.words import listed, one_line
 
 if TYPE_CHECKING:
     from classroom.assignment import Assignment
     from classroom.result import Result
 
-NUMBERED = re.compile(r"(?P<name>.+)_(?P<id>\d+)", re.DOTALL)  # as `classroom.collect` names Canvas's and Moodle's
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Where a spreadsheet begins a formula: at a cell's start, or behind what it takes for the end of a cell, whatever
+# cannot be seen in between.
+FORMULA = re.compile(r"""(^|[;,|\t\n])(?=[\s"\x00-\x1f\u00ad\u200b-\u200f\u2060\ufeff]*[=+\-@＝＋－＠])|^(?=[\t\n])""")
+NUMBER = re.compile(r"-?[\d.]+")
 NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -51,8 +55,7 @@ def canvas_csv(results: Iterable["Result"], assignment: "Assignment") -> str:
     rows = [["Student", "ID", "SIS User ID", "SIS Login ID", "Section", assignment.name]]
     rows.append(["    Points Possible", "", *blank, points_text(assignment.total)])
     for result in results:
-        name, identity = name_and_number(result.student)
-        rows.append([name, identity, *blank, points_text(result.points)])
+        rows.append([name_of(result), result.number, *blank, points_text(result.points)])
     return as_csv(rows)
 
 
@@ -60,9 +63,9 @@ def moodle_csv(results: Iterable["Result"]) -> str:
     """Return a grading worksheet for Moodle. Students are known by the number in their files' names."""
     rows = [["Identifier", "Full name", "Grade", "Feedback comments"]]
     for result in results:
-        name, identity = name_and_number(result.student)
+        identity = f"Participant {result.number}" if result.number else ""
         said = "; ".join(f"{task.name}: {points_text(task.points)} of {points_text(task.of)}" for task in result.tasks)
-        rows.append([f"Participant {identity}" if identity else "", name, points_text(result.points), said])
+        rows.append([identity, name_of(result), points_text(result.points), said])
     return as_csv(rows)
 
 
@@ -106,10 +109,25 @@ def as_json(results: Iterable["Result"], assignment: "Assignment") -> str:
     return json.dumps(record, indent=1, ensure_ascii=False) + "\n"
 
 
-def name_and_number(student: str) -> tuple[str, str]:
-    """Return a student's name, and the number that Canvas or Moodle gave them, "" where there is none."""
-    numbered = NUMBERED.fullmatch(student)
-    return (numbered["name"], numbered["id"]) if numbered else (student, "")
+def name_of(result: "Result") -> str:
+    """Return a student's name without the number that Canvas or Moodle gave them."""
+    return result.student.removesuffix(f"_{result.number}") if result.number else result.student
+
+
+def told_apart(results: Iterable["Result"]) -> list["Result"]:
+    """Return results in which no number stands for two students: those whose it is lose it, and have a note instead."""
+    results = list(results)
+    sharing: dict[tuple[str, str], list[str]] = {}
+    for result in results:
+        sharing.setdefault((result.assignment, result.number), []).append(f"“{one_line(result.student)}”")
+    apart = []
+    for result in results:
+        students = sharing[result.assignment, result.number]
+        if result.number and len(students) > 1:
+            note = f"{listed(students)} have the number {result.number} alike: canvas.csv and moodle.csv leave it out."
+            result = replace(result, number="", notes=(*result.notes, note))
+        apart.append(result)
+    return apart
 
 
 def points_text(points: float) -> str:
@@ -118,16 +136,17 @@ def points_text(points: float) -> str:
 
 
 def as_csv(rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as CSV. What a spreadsheet would take for a formula gets an apostrophe in front."""
+    """Return rows as CSV, with an apostrophe in front of what a spreadsheet would take for a formula."""
     text = io.StringIO()
     for row in rows:
-        csv.writer(text, lineterminator="\n").writerow([f"'{cell}" if is_formula(cell) else cell for cell in row])
+        csv.writer(text, lineterminator="\n").writerow(map(without_formulas, row))
     return text.getvalue()
 
 
-def is_formula(cell: str) -> bool:
-    """Return whether a spreadsheet would compute a cell instead of showing it."""
-    return cell.startswith(FORMULA) and not re.fullmatch(r"-?[\d.]+", cell)
+def without_formulas(cell: str) -> str:
+    """Return a cell that a spreadsheet shows and does not compute, whichever sign it takes for a separator."""
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")  # which `csv` leaves unquoted, and which ends a line
+    return text if NUMBER.fullmatch(text) else FORMULA.sub(r"\1'", text)
 
 
 def xml(text: str) -> str:

@@ -4,6 +4,7 @@ A task earns its points when every one of its cases passes, and none otherwise: 
 is not right. Credit is partial by task.
 """
 
+import ast
 import hashlib
 import hmac
 import json
@@ -14,7 +15,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,9 @@ def grade_one(job: Job) -> Result:
     assembly = assemble(job.data, assignment.notebook())
     examiner = Examiner(student, assignment.name, job.secret, job.limits, course_for_sandboxes(), job.sandboxed)
     verdicts = judge_answers(assembly, list(assignment.points), examiner)
-    report, notes = run_notebook(assembly, job, examiner) if job.report and assembly.answers else ([], [])
+    report, notes = [], []
+    if job.report and assembly.answers:
+        report, notes = run_notebook(assembly.notebook, examiner.course, job.limits, job.sandboxed)
     tasks = tuple(task_result(verdict, assignment, assembly.answers) for verdict in verdicts)
     return Result(
         student=student,
@@ -78,17 +81,21 @@ def grade_one(job: Job) -> Result:
         of=math.fsum(task.of for task in tasks),
         tasks=tasks,
         findings=tuple(assembly.findings),
-        notes=(*job.submission.notes, *notes, *disagreements(tasks, report)),
+        notes=(*job.submission.notes, *notes, *disagreements(tasks, report), *borrowings(assembly.notebook)),
         report=tuple(report),
         seconds=round(time.monotonic() - started, 1),
         submitted_at=job.submission.submitted_at.isoformat() if job.submission.submitted_at else "",
+        number=job.submission.number,
     )
 
 
 def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> TaskResult:
     """Return a verdict of `lab.check` as plain data, with its points."""
+    from classroom.course import without_places
     from lab.task import find_card
 
+    told = {name: without_places(getattr(verdict, name)) for name in ("message", "cause", "output")}
+    verdict = replace(verdict, **told, notes=list(map(without_places, verdict.notes)))
     worth = assignment.points[verdict.task]
     source = answers.get(verdict.task, "")
     lines = {int(number) for number in LINE.findall(verdict.message)}
@@ -116,20 +123,24 @@ def task_result(verdict, assignment: "Assignment", answers: dict[str, str]) -> T
 # The student's-eye report
 
 
-def run_notebook(assembly, job: Job, examiner) -> tuple[list[dict], list[str]]:
-    """Return what nbval says of the assembled notebook, cell by cell, and notes for the teacher."""
-    from classroom.course import readable
+def run_notebook(notebook, course: Path, limits: "Limits", sandboxed: bool) -> tuple[list[dict], list[str]]:
+    """Return what nbval says of an assembled notebook, cell by cell, and notes for the teacher.
+
+    It compares with the outputs of the hand-out, which are a right answer's: those in a student's file may be of any.
+    """
+    from classroom.course import readable, without_places
     from classroom.sandbox import Sandbox
     from lab.check.executor import Crashed, TimedOut
     from lab.notebook import text_of
     from lab.words import clean
 
-    places = readable(examiner.course, tasks=True)
-    with Sandbox("notebook", examiner.course, places, job.limits, job.sandboxed) as sandbox:
+    places = readable(course, tasks=True)
+    with Sandbox("notebook", course, places, limits, sandboxed) as sandbox:
         try:
-            text = text_of(assembly.notebook)
-            reply = json.loads(sandbox.ask("run", text, seconds=job.limits.notebook_seconds))
-            report = [{key: clean(str(cell[key])) for key in ("cell", "outcome", "text")} for cell in reply]
+            reply = json.loads(sandbox.ask("run", text_of(notebook), seconds=limits.notebook_seconds))
+            report = [
+                {key: without_places(clean(str(cell[key]))) for key in ("cell", "outcome", "text")} for cell in reply
+            ]
         except TimedOut as limit:
             return [], [f"The notebook did not run to its end within {limit}."]
         except Crashed as crash:
@@ -152,6 +163,24 @@ def disagreements(tasks: tuple[TaskResult, ...], report: list[dict]) -> list[str
     return notes
 
 
+def borrowings(notebook) -> list[str]:
+    """Return a note on each task whose answer imports the course's own kernels: they may be what does its work."""
+    from classroom.assemble import ADDED
+    from lab.answers import statements
+    from lab.generate import ANSWER
+
+    notes = []
+    for cell in notebook.cells:
+        if cell.id.endswith((ADDED, ANSWER)):
+            nodes = [node for statement in statements(cell.source) for node in ast.walk(statement)]
+            names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+            names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+            task = cell.id.rpartition("-")[0]
+            taken = sorted({f"`{name}`" for name in names if name.split(".")[0] == "kernels"})
+            notes += [f"`{task}` imports {', '.join(taken)}, the course's own: see what does the work."] * bool(taken)
+    return notes
+
+
 # A class
 
 
@@ -160,14 +189,20 @@ def read_secret(folder: Path) -> bytes:
     path = folder / "secret"
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_hex(SECRET_BYTES))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         pass
-    secret = path.read_text(encoding="ascii").strip()
+    else:
+        try:
+            with os.fdopen(descriptor, "w") as file:
+                file.write(secrets.token_hex(SECRET_BYTES))
+        except OSError:
+            path.unlink()  # half a secret would be in the way of the next run
+            raise
+    secret = path.read_bytes().strip()
     if len(secret) < SECRET_BYTES:
         raise CourseError(f"{path} is damaged. Delete it to have a new one made; every mark is then worked out anew.")
-    return secret.encode()
+    return secret
 
 
 @dataclass

@@ -36,8 +36,9 @@ class Gradebook:
             with self.connection:
                 self.connection.execute(SCHEMA)
         except (sqlite3.Error, OSError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise CourseError(
-                f"{path} cannot be used as a gradebook ({error}). Make room and the folder writable, or name another "
+                f"{path} cannot be used as a gradebook ({reason}). Make room and the folder writable, or name another "
                 "folder with `--out`; if the file is damaged, put back a copy of it."
             ) from None
 

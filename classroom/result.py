@@ -43,6 +43,7 @@ class Result:
     report: tuple[dict, ...] = ()  # of nbval: "cell", "outcome", "text"
     seconds: float = 0.0
     submitted_at: str = ""  # ISO 8601
+    number: str = ""  # that Canvas or Moodle gave the student; it stands at the end of `student` as well
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -25,7 +25,9 @@ class Reports:
 
     def pytest_runtest_logreport(self, report) -> None:
         if report.when == "call" or report.failed:
-            text = COLOURS.sub("", report.longreprtext)[:SHOWN]
+            text = COLOURS.sub("", report.longreprtext)
+            if len(text) > SHOWN:  # what happened stands at the end
+                text = f"{text[: SHOWN // 2]}\n…\n{text[-SHOWN // 2 :]}"
             self.kept.append({"cell": self.cells.get(report.nodeid, ""), "outcome": report.outcome, "text": text})
 
 

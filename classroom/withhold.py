@@ -10,8 +10,7 @@ from lab.generate import blank_form, blank_source
 from lab.notebook import ROOT, CourseError
 from lab.task import exercises
 
-# Tests and wrong answers would show right ones; the classroom is the teacher's.
-LEFT_OUT = ("solutions/wrong/", "tests/", "classroom/", ".ci/")
+LEFT_OUT = ("solutions/wrong/", "tests/", ".ci/")  # tests and wrong answers would show right ones
 SKIPPED = {"__pycache__", "_build", "build", "node_modules", "venv"}  # where git does not say what the course is
 CELL = "# %%"
 ANSWER_CELL = re.compile(r'# %%.* task="\w+"')

@@ -159,6 +159,27 @@ def solution(
 
 
 @app.command()
+def nbval(
+    path: Annotated[Path, typer.Argument(help="An exercise that you have filled in.", metavar="NOTEBOOK")],
+    assignment: Annotated[
+        str | None, typer.Option(help="The exercise, or an assignment's folder; else the file's name tells.")
+    ] = None,
+) -> None:
+    """Say whether an exercise is solved, by nbval; the exit status is 0 or 1.
+
+    Your answers are put into the exercise as it was handed out, and its outputs
+    compared with a right answer's, whatever your file has stored.
+
+    They run in the sandbox of `tile grade` where there can be one, elsewhere as
+    in any notebook, with your rights.
+    """
+    from classroom import console
+
+    if not console.nbval(path, assignment):
+        raise typer.Exit(1)
+
+
+@app.command()
 def update() -> None:
     """Take the newest version of the course and keep your answers."""
     from tile.update import update

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from classroom.assemble import assemble
+from classroom.assemble import UNCOMPARED, assemble
 from classroom.assignment import assignment_of
 from lab.generate import ANSWER, answers_of, blank_source, solved_form
 from lab.task import find_exercise
@@ -44,7 +44,8 @@ def test_answers_are_taken_and_nothing_else():
     assert assembly.answers == SOLVED == answers_of(assembly.notebook)
     assert others(assembly.notebook) == others(TEMPLATE)
     for mine, theirs in zip(assembly.notebook.cells, TEMPLATE.cells, strict=True):
-        assert (mine.metadata, mine.get("outputs")) == (theirs.metadata, theirs.get("outputs"))
+        own = {"tags": UNCOMPARED} if mine.id.endswith(ANSWER) else {}
+        assert (mine.metadata, mine.get("outputs")) == (theirs.metadata | own, theirs.get("outputs"))
     assert len([finding for finding in assembly.findings if "was changed" in finding]) == len(SOLVED)
 
 
@@ -105,20 +106,30 @@ def test_missing_cell():
     assert "The answer cell of `row_add` is missing." in assembly.findings
 
 
-@pytest.mark.parametrize("rename", ["id", "everything", "colab"])
+@pytest.mark.parametrize("rename", ["id", "vscode", "older", "colab"])
 def test_renamed_cells_are_found(rename):
-    """Other programs give cells other ids; then the metadata tell, or what the cell defines."""
+    """Other programs give cells other ids; then the metadata tell, or what the cell defines. No student did that."""
     notebook = handed_in()
     for number, one in enumerate(notebook["cells"]):
         if rename == "colab":
             one["metadata"] = {"id": one.pop("id")}
             continue
         one["id"] = f"cell-{number}"
-        if rename == "everything":
-            one["metadata"] = {}
+        if rename in ("vscode", "older"):
+            one["metadata"] = {"vscode": {"languageId": "python"}}
+        if rename == "older":
+            del one["id"]
+    assert (assembled(notebook).answers, assembled(notebook).findings) == (SOLVED, [])
+
+
+def test_an_answer_outside_its_own_cell_is_told():
+    notebook = handed_in()
+    cell(notebook, "row_add-answer").update(id="mine", metadata={})
     assembly = assembled(notebook)
     assert assembly.answers == SOLVED
-    assert any("was renamed" in finding for finding in assembly.findings) == (rename == "everything")
+    assert [finding.split(";")[0] for finding in assembly.findings] == [
+        "The answer to `row_add` is not in its own cell"
+    ]
 
 
 def test_of_duplicates_the_last_changed_counts():

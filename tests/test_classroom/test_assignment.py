@@ -148,7 +148,7 @@ def test_no_answer_is_in_the_copy(copy: Path):
         blank = answers_of(blank_form(one))
         assert answers_in(copy, one) == blank
         assert not [task for task, answer in solved.items() if answer in everything or answer == blank[task]]
-    assert not [name for name in ("solutions/wrong", ".git", "tests", "classroom") if (copy / name).exists()]
+    assert not [name for name in ("solutions/wrong", ".git", "tests") if (copy / name).exists()]
 
 
 def test_the_copy_judges_hints_and_resets_but_tells_no_solution(copy: Path):
@@ -176,6 +176,11 @@ def test_an_answer_passes_in_the_copy(copy: Path):
     )
     done = in_copy(copy, "answer.py")
     assert "scale_add: 9 of 9 cases pass" in done.stdout, done.stdout + done.stderr
+
+
+def test_nbval_in_the_copy_expects_what_a_right_answer_prints(copy: Path):
+    told = in_copy(copy, "-m", "tile.cli", "nbval", f"exercises/{NAME}.ipynb")
+    assert (told.returncode, told.stdout.count("-check: did not print")) == (1, 5), told.stdout + told.stderr
 
 
 @pytest.mark.slow

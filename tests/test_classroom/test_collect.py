@@ -49,6 +49,49 @@ def test_canvas(tmp_path: Path):
     assert "2 notebooks" in found["hoppergrace_77"].notes[1]
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        ([f"lovelaceada_12_98_{FILE}", "eve_5_6_bob_77_assignsubmission_file_.ipynb"], {"12", "5"}),
+        (["eve_5_6_bob_77_assignsubmission_file_.ipynb"], {"5"}),
+        (["eve_5_6_bob_77_1_01_vector_add.ipynb"], {"5"}),
+        (
+            [
+                f"Ada_12_assignsubmission_file_{FILE}",
+                f"Eve_5_assignsubmission_file_Bob_77_assignsubmission_file_{FILE}",
+            ],
+            {"12", "5"},
+        ),
+        ([f"Ada_12_assignsubmission_file_/{FILE}", f"Eve_9_5_assignsubmission_file_/{FILE}"], {"12", "5"}),
+        ([f"ada/{FILE}", f"eve_77/{FILE}", f"bob_5_assignsubmission_file_/{FILE}"], {""}),
+        ([f"01_vector_add-ada/exercises/{FILE}", f"01_vector_add-eve_77/exercises/{FILE}"], {""}),
+    ],
+)
+def test_the_number_in_front_is_the_students_whatever_the_file_is_called(tmp_path: Path, names: list, numbers: set):
+    for name in names:
+        put(tmp_path, name)
+    found = collected(tmp_path)
+    assert len(found) == len(names)
+    assert {one.number for one in found.values()} == numbers
+
+
+def test_what_is_named_otherwise_than_the_folders_layout_is_a_note(tmp_path: Path):
+    """Neither taken for somebody of another layout nor passed over."""
+    put(tmp_path, f"lovelaceada_1234_1_{FILE}")
+    put(tmp_path, f"hoppergrace_77_2_{FILE}")
+    put(tmp_path, "turingalan.ipynb")
+    put(tmp_path, f"Eve_77_assignsubmission_file_/{FILE}")
+    found = collected(tmp_path)
+    assert {name: one.number for name, one in found.items()} == {
+        "lovelaceada_1234": "1234",
+        "hoppergrace_77": "77",
+        "turingalan.ipynb": "",
+        "Eve_77_assignsubmission_file_": "",
+    }
+    noted = {name for name, one in found.items() if "not named as the layout" in " ".join(one.notes)}
+    assert noted == {"turingalan.ipynb", "Eve_77_assignsubmission_file_"}
+
+
 @pytest.mark.parametrize("separator", ["/", ""])
 def test_moodle(tmp_path: Path, separator: str):
     ada = put(tmp_path, f"Ada Lovelace_1234_assignsubmission_file_{separator}{FILE}")

@@ -39,12 +39,12 @@ FAILED = TaskResult(
     picture='<figure role="img"><svg aria-label="error"></svg></figure>',
 )
 STUDENTS = ("lovelaceada_1234", '=HYPERLINK("x")_7', 'Zoë "the\nkernel" <b>O\'Néill</b>, 李')
+NUMBERS = ("1234", "7", "")
 REPORT = ({"cell": "three_way_add-check", "outcome": "failed", "text": "AssertionError <x>"},)
+RESULT = Result("", ASSIGNMENT.name, "d", "a", 1.0, 3.5, (PASSED, FAILED), findings=("A check was changed.",))
 RESULTS = [
-    Result(
-        student, ASSIGNMENT.name, "d", "a", 1.0, 3.5, (PASSED, FAILED), findings=("A check was changed.",), seconds=2.0
-    )
-    for student in STUDENTS
+    replace(RESULT, student=student, number=number, seconds=2.0)
+    for student, number in zip(STUDENTS, NUMBERS, strict=True)
 ]
 
 
@@ -79,6 +79,48 @@ def test_moodle_finds_a_participant_by_number():
     head, first, *_ = rows(exports.moodle_csv(RESULTS))
     assert head == ["Identifier", "Full name", "Grade", "Feedback comments"]
     assert first == ["Participant 1234", "lovelaceada", "1", "scale_add: 1 of 1; three_way_add: 0 of 2.5"]
+
+
+def test_a_number_is_only_what_canvas_or_moodle_gave():
+    """A folder of a student's own may end in a number that is somebody else's."""
+    own = replace(RESULT, student="bob_77")
+    assert rows(exports.canvas_csv([own], ASSIGNMENT))[2][:2] == ["bob_77", ""]
+    assert rows(exports.moodle_csv([own]))[1][:2] == ["", "bob_77"]
+
+
+def test_two_students_of_one_number_are_a_note_and_never_exchanged(tmp_path: Path, capsys: pytest.CaptureFixture):
+    two = [replace(RESULT, student=f"{name}_12", number="12") for name in ("ada", "eve")]
+    apart = exports.told_apart([*two, RESULTS[0], replace(two[0], assignment="02_dropout")])
+    assert [one.number for one in apart] == ["", "", "1234", "12"]
+    assert ["“ada_12” and “eve_12” have the number 12 alike" in " ".join(one.notes) for one in apart] == [1, 1, 0, 0]
+    with Gradebook(tmp_path / console.GRADEBOOK) as gradebook:
+        for result in two:
+            gradebook.record(result)
+    console.grades(tmp_path)
+    assert len(re.findall(r"│ 1 +│\n", capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["=1+1", " =1+1", "\u00a0=1", "\u200b=1", "＝1+1", "＠SUM(1)", "a;=1", "a; =1", 'a";=1', "a\t=1", "a\r=1", "a|=1"]
+    + ["a\n=1", "a,=1", "\tx", "\rx", "-x", "+1-1", "@x"],
+)
+def test_no_table_holds_a_formula(name: str):
+    """Whichever sign a spreadsheet takes for the end of a cell, quoted or not."""
+    result = replace(RESULT, student=name, findings=(name,))
+    for text in (
+        exports.table_csv([result], ASSIGNMENT),
+        exports.canvas_csv([result], ASSIGNMENT),
+        exports.moodle_csv([result]),
+    ):
+        cells = [cell for separator in ",;\t|\r" for line in text.split("\n") for cell in line.split(separator)]
+        assert not [cell for cell in cells if cell.strip('\u200b" ').startswith(tuple("=+-@＝＋－＠"))]
+        assert not [cell for row in rows(text) for cell in row if cell.startswith(("\t", "\r"))]
+
+
+def test_a_name_without_formulas_and_points_stay_as_they_are():
+    harmless = ["Ada-Lou O'Neil", "a=b", "x@y.org", "-1.5", "3 + 4; 5"]
+    assert rows(exports.as_csv([harmless])) == [harmless]
 
 
 def test_junit_counts_what_failed_and_why():

@@ -1,5 +1,6 @@
 """From a submission to a result in the gradebook, whatever happens on the way."""
 
+import errno
 import json
 import os
 import pickle
@@ -7,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +19,13 @@ from classroom import cluster, judge, sandbox
 from classroom.assignment import assignment_of
 from classroom.collect import Submission
 from classroom.course import course_for_sandboxes, readable
-from classroom.grade import Job, digest_for, digest_of, grade_all, grade_one, read_secret
+from classroom.feedback import feedback_page
+from classroom.grade import Job, borrowings, digest_for, digest_of, grade_all, grade_one, read_secret
 from classroom.gradebook import Gradebook
 from classroom.judge import Examiner
 from classroom.result import Result, TaskResult
 from classroom.sandbox import Limits, Sandbox
+from classroom.student_eye import CELL_SECONDS
 from lab import notebook as notebooks
 from lab.check.executor import Crashed
 from lab.device import ON_CPU
@@ -67,11 +71,12 @@ def test_tasks_count_one_by_one():
         "clamped_add": answers_of(solved_form(EXERCISE))["clamped_add"].replace("low), high)", "low), low)"),
     }
     data = handed_in(answers, lost=("row_add-answer",))
-    result = grade_one(replace(job(data, STRANGE, report=False), limits=replace(QUICK, task_seconds=5.0)))
+    work = replace(job(data, report=False), submission=Submission(STRANGE, Path("x.ipynb"), number="12"))
+    result = grade_one(replace(work, limits=replace(QUICK, task_seconds=5.0)))
     reasons = {task.name: task.reason for task in result.tasks}
     wrong = {"three_way_add": "blank", "strided_copy": "timeout", "row_add": "missing", "clamped_add": "wrong-values"}
     assert reasons == {"scale_add": ""} | wrong
-    assert (result.points, result.of, result.student) == (1.0, 15.0, STRANGE)
+    assert (result.points, result.of, result.student, result.number) == (1.0, 15.0, STRANGE, "12")
     assert "The answer cell of `row_add` is missing." in result.findings
     failed = {task.name: task for task in result.tasks}
     assert failed["three_way_add"].lines
@@ -84,12 +89,33 @@ def test_tasks_count_one_by_one():
 @sandboxed
 @pytest.mark.slow
 def test_a_solved_notebook_gets_everything_and_passes_nbval():
-    result = grade_one(job(handed_in({})))
+    answer = answers_of(solved_form(EXERCISE))["scale_add"]
+    result = grade_one(job(handed_in({"scale_add": answer + "\nprint('mine')"})))
     assert (result.points, result.findings, result.notes) == (15.0, (), ())
     assert {cell["outcome"] for cell in result.report} == {"passed"}
     assert [cell["cell"] for cell in result.report if cell["cell"].endswith("-check")] == [
         f"{task}-check" for task in ASSIGNMENT.points
     ]
+
+
+@on_cpu
+@sandboxed
+@pytest.mark.slow
+@pytest.mark.parametrize("in_a_sandbox", [True, False])
+def test_no_folder_of_this_machine_stands_on_a_students_page(in_a_sandbox):
+    """Whatever an answer prints or ends in, and whatever nbval says of it."""
+    solved = answers_of(solved_form(EXERCISE))
+    where = "import lab.check, sys, os, torch\nplaces = [torch.__file__, lab.check.__file__, os.getcwd(), *sys.path]\n"
+    answers = {
+        "scale_add": where + solved["scale_add"].replace("return out", "print(places)\n    return out[:1]"),
+        "three_way_add": where + solved["three_way_add"].replace("return out", "raise ValueError(str(places))"),
+        "row_add": where + "raise RuntimeError(str(places))",
+    }
+    result = grade_one(job(handed_in(answers), sandboxed=in_a_sandbox))
+    page = feedback_page(result, ASSIGNMENT)
+    assert "torch/__init__.py" in page and "lab/check/__init__.py" in page
+    folders = {str(ROOT), sys.prefix, sys.base_prefix, str(Path.home()), f"{tempfile.gettempdir()}/"}
+    assert [folder for folder in folders if folder in page + result.to_json()] == []
 
 
 @on_cpu
@@ -129,6 +155,16 @@ def test_attacks_on_the_notebook_earn_nothing():
         "row_add": "missing",
     }
     assert any("check of `scale_add` was changed" in finding for finding in result.findings)
+
+
+def test_an_answer_that_takes_the_courses_kernels_is_a_note():
+    """Chapter 3's kernel is what one of its tasks asks for."""
+    notebook = ASSIGNMENT.notebook()
+    own = "import torch\nfrom .kernels import x\nimport kernelsmith\n"
+    put_answers(
+        notebook, {"scale_add": own + "def scale_add(x):\n    from kernels.matmul import matmul\n", "row_add": own}
+    )
+    assert borrowings(notebook) == ["`scale_add` imports `kernels.matmul`, the course's own: see what does the work."]
 
 
 def test_without_bubblewrap_nothing_is_graded(monkeypatch, tmp_path):
@@ -197,6 +233,16 @@ def test_the_secret_is_made_once_and_for_nobody_else(tmp_path):
         read_secret(tmp_path)
 
 
+def test_a_full_disk_leaves_no_half_of_a_secret(tmp_path, monkeypatch):
+    def full(size):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space"):
+        disk.setattr("secrets.token_hex", full)
+        read_secret(tmp_path)
+    assert len(read_secret(tmp_path)) == 64
+
+
 # The sandbox
 
 
@@ -242,6 +288,13 @@ def test_what_ends_a_sandbox_is_told():
     assert "ended with exit status 3" in define("import os; os._exit(3)")
     assert "SIGSEGV" in define("import ctypes; ctypes.string_at(0)")
     assert "printed more than 8 MiB" in define("while True: print('x' * 9999)")
+
+
+def test_the_page_for_teachers_names_the_limits():
+    page = " ".join((ROOT / "book" / "teaching.md").read_text(encoding="utf-8").split())
+    limits = Limits()
+    assert f"stopped after {limits.task_seconds:g} s, and its cell in the notebook's run after {CELL_SECONDS} s" in page
+    assert f"has {limits.seconds:g} s for all its answers and {limits.notebook_seconds:g} s for that run" in page
 
 
 # The gradebook

@@ -48,9 +48,16 @@ def tile(*arguments: str, course: Path = ROOT, **environment: str) -> subprocess
 
 def test_help_names_every_command():
     told = CliRunner().invoke(cli.app, ["--help"]).output
-    commands = "lab progress hint reset solution update new generate execute measure assign grade grades"
+    commands = "lab progress hint reset solution update new generate execute measure nbval assign grade grades"
     for command in commands.split():
         assert re.search(rf"^\W*{command}\s", told, re.MULTILINE), command
+
+
+def test_pages_and_help_name_nbval_and_say_where_it_runs():
+    for page in ("README.md", "book/teaching.md", "ARCHITECTURE.md"):
+        assert "`tile nbval" in (ROOT / page).read_text(encoding="utf-8"), page
+    told = CliRunner().invoke(cli.app, ["nbval", "--help"]).output
+    assert "right answer's" in told and "sandbox" in told and "with your rights" in " ".join(told.split())
 
 
 def test_a_mistake_is_one_message_and_a_status():
