@@ -30,7 +30,7 @@ test: setup ## Lint, check types, run every test, and compare every notebook wit
 	$(python) -m mypy
 	$(python) -m pytest --nbval -n 2 --dist loadfile --no-loadscope-reorder -m "not slow"
 
-thorough: setup ## Run what takes minutes: attacks on the grader, chapters in JupyterLab, a new chapter
+thorough: setup ## Run what takes minutes: mutants of every answer, attacks on the grader, chapters in JupyterLab, a new chapter
 	$(python) -m pytest -n 2 -m slow
 
 book: setup ## Build the site into _build/html

@@ -38,7 +38,11 @@ WASTE = {  # task, edits → reason, words of the message, words of the cause
     ),
     "an element of the second result": (
         ("attention_lse", "    lse = top", "    tl.store(lse_ptr + offs_m, total, mask=mask_m)\n    lse = top"),
-        ("stored-twice", "all elements of result 2 of 2 were stored twice, element 0 by program 0, at", "when it is finished"),
+        (
+            "stored-twice",
+            "all elements of result 2 of 2 were stored twice, element 0 by program 0, at",
+            "when it is finished",
+        ),
     ),
     "a load again": (
         ("silu", "x * tl.sigmoid(x)", f"x * tl.sigmoid({AGAIN})"),
