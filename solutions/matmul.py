@@ -71,15 +71,18 @@ def unlike(*shapes):
 def cancelling(dtype, M, *columns):
     """Return a maker of a matrix of M rows and of others with so many columns (None: a
     vector). The first half of each sum is large, and the second takes it nearly back.
+    The matrix has sixteenths and the others have quarters: float32 holds every sum.
     """
 
     def make(generator):
         large, small = fractions(generator, 2, M, 150)
         shapes = [(150,) if N is None else (150, N) for N in columns]
-        others = [16 + fractions(generator, *shape) for shape in shapes]
+        others = [16 + quarters(generator, *shape).to(dtype) for shape in shapes]
         rounded = (16 * large).to(dtype)
-        a = torch.cat([rounded, (small / 8 - rounded.float()).to(dtype)], 1)
-        return a, *(torch.cat([other, other]).to(dtype) for other in others)
+        back = (2 * small).round() / 16 - rounded.float()
+        return torch.cat([rounded, back.to(dtype)], 1), *(
+            torch.cat([other, other]) for other in others
+        )
 
     return make
 
