@@ -98,8 +98,11 @@ def judge_cases(
 
 
 def judge_compiled(verdict: Verdict, executor: Executor) -> None:
-    """Have the kernels that ran compiled for GPUs, and put into the verdict what the compiler says against them."""
-    if verdict.reason in ("error", "compiler", *ENDINGS):
+    """Have the kernels of an answer that passes compiled for GPUs; it fails if the compiler says anything against them.
+
+    Whatever else is wrong comes first, and to compile takes as long as all the cases together.
+    """
+    if not verdict.passed:
         return
     try:
         verdict.take_objections([f"on a GPU, {text}" for text in executor.objections()])

@@ -72,12 +72,10 @@ class Verdict:
             self.picture = error_map(finding.excess, finding.owner)
 
     def take_objections(self, objections: list[str]) -> None:
-        """Note what a GPU's compiler says against the kernels; where all else is right, the answer fails by it."""
-        if self.passed and objections:
+        """Fail an answer that is right otherwise by what a GPU's compiler says against its kernels."""
+        if objections:
             self.passed = False
             self.tell(Finding("compiler", "the values are right here, but " + "\n".join(objections)))
-        else:
-            self.notes += objections
 
     @property
     def advice(self) -> tuple[str, str]:
