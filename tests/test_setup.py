@@ -303,6 +303,7 @@ def test_a_probe_through_a_proxy_that_is_not_there_says_nothing(bootstrap, no_pr
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_a_set_up_behind_a_proxy_that_is_not_there_names_it_in_one_line(clone, no_proxies, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "0")
     monkeypatch.setenv("PIP_INDEX_URL", "https://registry.invalid/simple")

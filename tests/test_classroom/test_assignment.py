@@ -178,6 +178,7 @@ def test_an_answer_passes_in_the_copy(copy: Path):
     assert "scale_add: 9 of 9 cases pass" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_nbval_in_the_copy_expects_what_a_right_answer_prints(copy: Path):
     told = in_copy(copy, "-m", "tile.cli", "nbval", f"exercises/{NAME}.ipynb")
     assert (told.returncode, told.stdout.count("-check: did not print")) == (1, 5), told.stdout + told.stderr

@@ -49,6 +49,7 @@ def test_the_program_in_front_waits_for_no_library_that_only_graders_need():
     assert told.stdout == "set()\n", told.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sandbox.available(), reason="needs bubblewrap: apt install bubblewrap")
 def test_a_class_from_assignment_to_grades(tmp_path: Path):
     assignment, handed_in, out = tmp_path / "the task", tmp_path / "handed in", tmp_path / "grades"
@@ -184,8 +185,7 @@ def test_without_bubblewrap_nothing_runs(tmp_path: Path):
 
 
 # nbval
-
-
+@pytest.mark.slow
 def test_a_blank_exercise_that_was_run_and_saved_passes_plain_nbval_alone(tmp_path: Path):
     """What its checks say of blanks has become what is expected of them; the course expects a right answer's line."""
     path = tmp_path / f"{NAME}.ipynb"
@@ -200,7 +200,8 @@ def test_a_blank_exercise_that_was_run_and_saved_passes_plain_nbval_alone(tmp_pa
     assert "7 of 12 code cells" in summary
 
 
-@pytest.mark.parametrize("in_a_sandbox", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("in_a_sandbox", [True, False])
 def test_nbval_passes_right_answers_whatever_else_the_file_holds(tmp_path: Path, in_a_sandbox: bool):
     """Cells with other ids, prints, stored outputs of another day, a cell that fails, a check that is gone."""
     content = solved_form(EXERCISE)
