@@ -23,6 +23,8 @@ DASK_PORT = 8786
 SETTINGS = {
     "distributed.scheduler.allowed-failures": DEATHS - 1,
     "distributed.admin.large-graph-warning-threshold": "1 TB",  # a large submission is no mistake of the teacher's
+    # A worker logs as it starts, before Dask silences it.
+    "distributed.nanny.pre-spawn-environ.DASK_DISTRIBUTED__LOGGING__DISTRIBUTED": "critical",
     # A worker starts sandboxes of its own; its memory is theirs to limit.
     "distributed.worker.daemon": False,
     "distributed.worker.memory.terminate": False,

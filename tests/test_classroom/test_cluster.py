@@ -1,6 +1,7 @@
 """Work spread over processes: what fails or dies costs itself alone."""
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -52,6 +53,14 @@ def test_a_large_submission_and_a_dead_worker_leave_the_terminal_alone(capfd: py
         assert [str(error) for _, error in spread(os._exit, [1], workers=1)] != []
     assert [str(one.message) for one in warned] == []
     assert capfd.readouterr() == ("", "")
+
+
+def level_of(name: str) -> int:
+    return logging.getLogger(name).getEffectiveLevel()
+
+
+def test_a_worker_is_silent_from_its_start():
+    assert [level for _, level in spread(level_of, ["distributed.worker"], workers=1)] == [logging.CRITICAL]
 
 
 def test_every_item_comes_back_and_a_failure_is_its_own():
