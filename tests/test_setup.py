@@ -234,6 +234,7 @@ def test_any_folder_twice_changed_and_moved(clone):
     assert moved.recorded() and not moved.recorded().startswith(moved.place())
 
 
+@pytest.mark.slow
 def test_no_network_then_made_anew(clone, no_proxies, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("PIP_NO_INDEX", "0")
