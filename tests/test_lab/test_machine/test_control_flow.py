@@ -363,9 +363,17 @@ def go_on_for_ever(x_ptr, flag_ptr, WAITS: tl.constexpr):
             tl.store(x_ptr + tl.program_id(0), 2.0)
 
 
+@pytest.fixture
+def interruptible():
+    """A shell lets what it runs in the background ignore Ctrl-C, and so would these tests for ever."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("traced", [False, True])
-def test_an_interruption_leaves_everything_as_it_was(waits, traced):
+def test_an_interruption_leaves_everything_as_it_was(waits, traced, interruptible):
     x, flag, threads = torch.zeros(4), torch.zeros(1, dtype=torch.int32), threading.active_count()
     go_on_for_ever.warmup(x, flag, WAITS=waits, grid=(1,))
     before = driver.active
